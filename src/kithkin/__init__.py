@@ -1,0 +1,33 @@
+"""kithkin: personalised federated semi-supervised learning.
+
+>>> import kithkin
+>>> kithkin.run(method="um", data="digits", clients=20, rounds=30)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kithkin.record import Result
+
+
+def run(out: str | Path | None = None, *, quiet: bool = True, **flags: Any) -> Result:
+    """Do a run, with the command line's flags as keyword arguments (`sample_rate=0.5`), and give its result."""
+    from kithkin.cli import settle
+    from kithkin.display import display_for
+    from kithkin.record import run as whole_run
+
+    config, settings = settle(flags)
+    return whole_run(config, settings, Path(out) if out else None, display_for(quiet))
+
+
+def resume(out: str | Path, *, quiet: bool = True) -> Result:
+    """Go on with a run that was broken off."""
+    from kithkin.display import display_for
+    from kithkin.record import resume as whole_resume
+
+    return whole_resume(Path(out), display_for(quiet))

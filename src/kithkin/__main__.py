@@ -1,0 +1,3 @@
+from kithkin.cli import main
+
+main()

@@ -1,0 +1,23 @@
+"""How a vector is fitted and asked for predictions on a device.
+
+A visit to a client is a coroutine that awaits *jobs* (`Fit`, `Predict`). `together` runs many visits in step and hands all the
+jobs that wait at one moment to the compute's `work`, which may run them one by one, side by side, or stacked.
+"""
+
+from kithkin.compute.eager import Eager
+from kithkin.compute.jobs import Compute, Fit, Fitted, Lesson, Predict, Recipe, all_of, together
+from kithkin.compute.plan import batches, schedule
+
+__all__ = [
+    "Compute",
+    "Eager",
+    "Fit",
+    "Fitted",
+    "Lesson",
+    "Predict",
+    "Recipe",
+    "all_of",
+    "batches",
+    "schedule",
+    "together",
+]

@@ -1,0 +1,87 @@
+"""The reference compute: one job after another, plain PyTorch, on the CPU or a CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict
+from kithkin.compute.loss import Half, centred, scaled, step_loss
+from kithkin.compute.plan import Batch, schedule
+from kithkin.nets import Network
+
+CHUNK = 512  # pictures per forward pass outside training
+
+
+class Eager:
+    """Does every job as its definition reads."""
+
+    def __init__(self, build: Callable[[], nn.Module], device: torch.device) -> None:
+        self.network = Network(build, device)
+        self.device = device
+
+    def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
+        return [self.fit(job) if isinstance(job, Fit) else self.predict(job) for job in jobs if isinstance(job, Fit | Predict)]
+
+    def fit(self, job: Fit) -> Fitted:
+        """SGD with momentum over the flat vector, with a pull towards an anchor that may follow (FedProx, pFedMe)."""
+        net, recipe, lesson = self.network, job.recipe, job.lesson
+        steps = schedule(len(lesson.labelled), len(lesson.unlabelled), recipe, job.key)
+        n = net.layout.trained
+        anchor, speed = job.w.clone(), torch.zeros_like(net.g)
+        total = torch.zeros((), device=self.device)
+        mu = len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled))
+        net.w.copy_(job.w)
+        net.module.train()
+        for number, step in enumerate(steps):
+            labelled = step.labelled and self._half(lesson, step.labelled, True, job.key, number)
+            unlabelled = step.unlabelled and self._half(lesson, step.unlabelled, False, job.key, number)
+            for _ in range(recipe.inner_steps):
+                net.g.zero_()
+                loss = step_loss(net, recipe, labelled, unlabelled, mu)
+                loss.backward()
+                with torch.no_grad():
+                    if recipe.prox:
+                        net.g.add_(net.w[:n] - anchor[:n], alpha=recipe.prox)
+                    speed.mul_(recipe.momentum).add_(net.g)
+                    net.w[:n].sub_(speed, alpha=recipe.lr)
+                total += loss.detach()
+            anchor[:n].lerp_(net.w[:n], recipe.anchor_rate)
+        anchor[n:] = net.w[n:]
+        return Fitted(net.w.clone(), anchor, total / max(1, len(steps) * recipe.inner_steps))
+
+    def _half(self, lesson: Lesson, batch: Batch, labelled: bool, key: int, number: int) -> Half:
+        at = torch.from_numpy(batch.rows).to(self.device)
+        weights = torch.from_numpy(batch.weights).to(self.device)
+        rows = (lesson.labelled if labelled else lesson.unlabelled)[at]
+        targets = lesson.classes[at] if labelled else None if lesson.targets is None else lesson.targets[at]
+        if not labelled and lesson.weights is not None:
+            weights = weights * lesson.weights[at]
+        keys = sample_keys(key, number * 2 + labelled, len(at), self.device)
+        return Half(lesson.images[rows], targets, weights, keys)
+
+    @torch.no_grad()
+    def predict(self, job: Predict) -> Tensor:
+        net = self.network
+        net.w.copy_(job.w)
+        net.module.eval()
+        answers: list[Tensor] = []
+        for start in range(0, max(1, len(job.rows)), CHUNK):
+            rows = job.rows[start : start + CHUNK]
+            x = centred(scaled(job.images[rows]))
+            if job.passes:
+                at = torch.arange(start, start + len(rows), device=self.device)
+                keys = job.key + at + torch.arange(job.passes, device=self.device)[:, None] * len(job.rows)
+                p = net.passes(x, keys).float().softmax(2).mean(0)
+            else:
+                p = net.module(x).float().softmax(1)
+            answers.append(p)
+        return torch.cat(answers)
+
+
+def sample_keys(key: int, feed: int, size: int, device: torch.device) -> Tensor:
+    """One key for each row of a batch; `feed` counts the batches of a fit."""
+    return key + torch.arange(feed * size, (feed + 1) * size, device=device)

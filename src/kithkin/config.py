@@ -1,0 +1,114 @@
+"""What a run is: frozen dataclasses whose fields are the command line's flags and the manifest's entries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kithkin.errors import KithkinError
+
+Preset = Literal["default", "paper"]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run. The defaults are those that suit the data set."""
+
+    method: str = "um"
+    """Which method; `kithkin methods` lists them."""
+    data: str = "digits"
+    """Data set by name (`kithkin data list`), or the path of your own: an npz or a folder with one sub-folder per class."""
+    clients: int | None = None
+    """K, how many clients share the data."""
+    alpha: float = 0.5
+    """How alike the clients are: the Dirichlet parameter of the split. Small: very different; 10: nearly alike."""
+    label_ratio: float | None = None
+    """Labelled share of every client's training pictures; left out, each client draws its own from Dir(0.5, 0.5)."""
+    rounds: int | None = None
+    """n, rounds of training."""
+    sample_rate: float | None = None
+    """tau, the share of clients that train in a round."""
+    epochs: int = 5
+    """E, passes over the client's data in a visit."""
+    batch_size: int | None = None
+    """Pictures per training step."""
+    lr: float | None = None
+    """Learning rate of SGD."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    width: int | None = None
+    """Channels of ResNet-9's first layer; the paper's network has 64."""
+    seed: int = 0
+    """Everything random follows from it: split, start, cohorts, batches, dropout."""
+    eval_every: int = 1
+    """Evaluate all personal models every so many rounds, and at the end."""
+    checkpoint_every: int = 10
+    """Save the run every so many rounds (0: only when interrupted)."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    preset: Preset = "default"
+    """paper: every value of the paper's experiments (K=100, 200 rounds, lr 1e-4 ...), where no flag says otherwise."""
+    data_folder: Path | None = None
+    """Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder."""
+
+    def resolved(self) -> RunConfig:
+        """With every None filled in."""
+        table = PAPER if self.preset == "paper" else DEFAULTS
+        values = {**table["*"], **table.get(self.data, {})}
+        return replace(self, **{k: v for k, v in values.items() if getattr(self, k) is None})
+
+    def checked(self) -> RunConfig:
+        """Itself, if every value is lawful whatever the data."""
+        positive = ("clients", "rounds", "epochs", "batch_size", "lr", "width", "eval_every", "alpha")
+        for name in positive:
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise bad(name, value, "must be above 0")
+        for name, low in (("sample_rate", False), ("label_ratio", True)):
+            value = getattr(self, name)
+            if value is not None and not (0 < value <= 1 or (low and value == 0)):
+                raise bad(name, value, f"must lie in {'[' if low else '('}0, 1]")
+        if not 0 <= self.momentum < 1:
+            raise bad("momentum", self.momentum, "must lie in [0, 1)")
+        if self.checkpoint_every < 0:
+            raise bad("checkpoint_every", self.checkpoint_every, "must be 0 or more")
+        if self.batch_size is not None and self.batch_size < 2:
+            raise bad("batch_size", self.batch_size, "must be 2 or more: batch norm needs two pictures")
+        return self
+
+
+def bad(name: str, value: object, rule: str) -> KithkinError:
+    """A setting that cannot be, named as its flag."""
+    flag = "--" + name.replace("_", "-")
+    return KithkinError(f"{flag} is {value}; it {rule}.", f"Give another {flag}.")
+
+
+# Measured, not copied: see docs/defaults.md for how these were chosen.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "*": {"clients": 10, "rounds": 50, "sample_rate": 0.5, "batch_size": 32, "lr": 0.01, "width": 16},
+    "digits": {"clients": 20, "rounds": 30, "sample_rate": 0.5, "batch_size": 16, "lr": 0.01, "width": 16},
+    "fashion-mnist": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 3e-3, "width": 64},
+    "cifar-10": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 3e-3, "width": 64},
+    "organamnist": {"clients": 20, "rounds": 100, "sample_rate": 1.0, "batch_size": 64, "lr": 3e-3, "width": 64},
+    "pathmnist": {"clients": 20, "rounds": 100, "sample_rate": 1.0, "batch_size": 64, "lr": 3e-3, "width": 64},
+}
+PAPER: dict[str, dict[str, Any]] = {
+    "*": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 1e-4, "width": 64},
+    "organamnist": {"clients": 20, "sample_rate": 1.0},
+    "pathmnist": {"clients": 20, "sample_rate": 1.0},
+}
+
+
+def as_json(config: RunConfig) -> dict[str, Any]:
+    """The config as the manifest keeps it."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(config).items()}
+
+
+def from_json(values: dict[str, Any]) -> RunConfig:
+    known = {f.name for f in fields(RunConfig)}
+    kept = {k: v for k, v in values.items() if k in known}
+    if kept.get("data_folder"):
+        kept["data_folder"] = Path(kept["data_folder"])
+    return RunConfig(**kept)

@@ -1,0 +1,116 @@
+"""The commands of `kithkin data`: list, get, import, check, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kithkin.data.fetching import download, take
+from kithkin.data.official import SOURCES, Source, find, source_of
+from kithkin.data.reading import Checked, visit
+from kithkin.data.sources import DIGITS, load
+from kithkin.data.split import Split, deal
+from kithkin.errors import KithkinError
+
+
+def list_sets(folder: Path | None = None) -> None:
+    """List the data sets: what they hold, and where they lie or how to get them."""
+    table = Table("name", "pictures", "size", "classes", "where")
+    table.add_row(DIGITS, "1,797", "8x8 grey", "10", "built in (scikit-learn)")
+    for source in SOURCES.values():
+        channels, height, width = source.shape
+        size = f"{height}x{width} {'grey' if channels == 1 else 'colour'}"
+        found, missing = find(source, folder)
+        places = dict.fromkeys(str(path.parent) for path in found.values())
+        where = Text(f"kithkin data get {source.name}" if missing else ", ".join(places), overflow="fold")
+        table.add_row(source.name, f"{source.count:,}", size, str(len(source.classes)), where)
+    Console().print(table)
+
+
+def get(name: str, folder: Path | None = None) -> None:
+    """Download a data set from its official address, unless it is here and right already."""
+    if name == DIGITS:
+        return _say("digits is built in: there is nothing to get.")
+    source = source_of(name)
+    if _right(source, folder):
+        return _say(f"{name} is here already, every file verified.")
+    download(source, folder)
+    check(name, folder)
+
+
+def import_(name: str, path: Path, folder: Path | None = None) -> None:
+    """Take a data set over from a folder, an archive or a file with the official files in it."""
+    if name == DIGITS:
+        return _say("digits is built in: there is nothing to import.")
+    take(source_of(name), Path(path).expanduser(), folder)
+    check(name, folder)
+
+
+def check(name: str, folder: Path | None = None) -> None:
+    """Read every file of a data set to its end and compare it with the official one."""
+    if name == DIGITS:
+        return _say(f"digits is built in: {len(load(DIGITS).labels):,} pictures. OK")
+
+    def tell(checked: Checked) -> None:
+        checked.finish()
+        _say(f"OK  {checked.file.name}  {checked.path}")
+
+    visit(source_of(name), folder, tell)
+
+
+def _right(source: Source, folder: Path | None) -> bool:
+    try:
+        visit(source, folder, Checked.finish)
+    except KithkinError:
+        return False
+    return True
+
+
+def _say(text: str) -> None:
+    Console().print(Text(text), soft_wrap=True)
+
+
+def show(
+    data: str = DIGITS,
+    clients: int = 20,
+    alpha: float = 0.5,
+    seed: int = 0,
+    label_ratio: float | None = None,
+    out: Path | None = None,
+    folder: Path | None = None,
+) -> None:
+    """Draw what each client gets, and print a summary of the split."""
+    from kithkin.data.picture import draw  # here, because matplotlib is slow to import
+
+    dataset = load(data, folder)
+    split = deal(dataset.labels, clients, alpha, seed, label_ratio, dataset.name)
+    ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
+    out = Path(out or f"split-{dataset.name}-k{clients}-alpha{alpha:g}-seed{seed}{ratio}.png").expanduser()
+    title = f"{dataset.name}: {clients} clients, alpha {alpha:g}, seed {seed}"
+    title += "" if label_ratio is None else f", label ratio {label_ratio:g}"
+    try:
+        draw(split, dataset.labels, dataset.classes, title, out)
+    except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
+        raise KithkinError(f"Cannot write the picture {out} ({error}).", "Give another path that ends in .png.") from error
+    _summarise(split, dataset.labels, title)
+    _say(f"Picture: {out}")
+
+
+def _summarise(split: Split, labels: np.ndarray, title: str) -> None:
+    table = Table("per client", "min", "median", "max", title=Text(title), title_justify="left")
+    shares = split.shares
+    for what, values, form in (
+        ("training pictures", [len(share.train) for share in shares], ",.0f"),
+        ("labelled of them", [len(share.labelled) for share in shares], ",.0f"),
+        ("label ratio", [share.label_ratio for share in shares], ".2f"),
+        ("classes in training", [len(np.unique(labels[share.train])) for share in shares], ".0f"),
+        ("validation pictures", [len(share.val) for share in shares], ",.0f"),
+        ("test pictures", [len(share.test) for share in shares], ",.0f"),
+    ):
+        table.add_row(what, *(format(value, form) for value in (min(values), np.median(values), max(values))))
+    Console().print(table)
+    _say(f"{len(shares)} clients, split {split.digest()}")

@@ -1,0 +1,18 @@
+"""What every data set is once it is read, wherever it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Pictures with labels; the official train, validation and test parts are pooled in that order."""
+
+    name: str
+    images: np.ndarray  # uint8 [N, C, H, W], C-contiguous
+    labels: np.ndarray  # int64 [N]
+    classes: tuple[str, ...]
+    flip: bool  # whether a horizontal mirror image keeps its label

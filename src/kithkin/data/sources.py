@@ -1,0 +1,40 @@
+"""One door to all data: `load` takes a data set's name or the path of one's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from kithkin.data.dataset import Dataset
+from kithkin.data.official import SOURCES
+from kithkin.data.own import read_own
+from kithkin.data.reading import read
+from kithkin.errors import KithkinError, unknown
+
+DIGITS = "digits"
+
+
+def load(data: str, folder: Path | None = None) -> Dataset:
+    """The data set of this name, or the one at this path; `folder` is where official files lie."""
+    if data == DIGITS:
+        return _digits()
+    if data in SOURCES:
+        return read(SOURCES[data], folder)
+    path = Path(data).expanduser()
+    if path.exists():
+        return read_own(path)
+    if path.suffix or os.sep in str(data) or "/" in str(data):
+        raise KithkinError(f"There is no file or folder {data}.", "Check the path.")
+    error = unknown("data set", str(data), [DIGITS, *SOURCES])
+    raise KithkinError(error.problem, f"{error.remedy} The path of your own npz file or picture folder will do too.")
+
+
+def _digits() -> Dataset:
+    """scikit-learn's 1,797 handwritten digits, which need no file: 8x8, grey, 0..16 scaled to 0..255."""
+    from sklearn.datasets import load_digits  # here, because scikit-learn is slow to import and large
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    return Dataset(DIGITS, images, labels.astype(np.int64), tuple("0123456789"), flip=False)

@@ -1,0 +1,128 @@
+"""Dealing one pooled data set to K clients: 70/10/20, Dirichlet label skew, and a label ratio per client."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kithkin.errors import KithkinError
+from kithkin.rng import generator
+
+DRAWS = 100
+_ROLES = ("labelled", "unlabelled", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """One client's pictures, as positions (int64) in the data set."""
+
+    labelled: np.ndarray
+    unlabelled: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+
+    @property
+    def train(self) -> np.ndarray:
+        """All training pictures: the labelled ones, then the others."""
+        return np.concatenate([self.labelled, self.unlabelled])
+
+    @property
+    def label_ratio(self) -> float:
+        """mu_k, equation (2)."""
+        return len(self.labelled) / max(1, len(self.labelled) + len(self.unlabelled))
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Who has which pictures."""
+
+    shares: tuple[Share, ...]
+
+    def digest(self) -> str:
+        """A sha256 that two splits share only if they deal the same pictures in the same order and roles."""
+        sha = hashlib.sha256()
+        for share in self.shares:
+            for role in _ROLES:
+                positions = getattr(share, role)
+                sha.update(f"{role} {len(positions)}\n".encode())
+                sha.update(positions.astype("<i8").tobytes())
+        return sha.hexdigest()
+
+    def revealed(self) -> Split:
+        """The same split with every training picture labelled, for the fully supervised methods."""
+        return Split(tuple(Share(share.train, share.train[:0], share.val, share.test) for share in self.shares))
+
+
+def deal(
+    labels: np.ndarray, clients: int, alpha: float, seed: int, label_ratio: float | None = None, name: str = "data"
+) -> Split:
+    """Deal all pictures; one p_c ~ Dir_K(alpha) per class deals its training, validation and test pictures alike."""
+    _check(clients, alpha, label_ratio)
+    order = generator(seed, "split", "shuffle").permutation(len(labels))
+    cuts = [round(0.7 * len(labels)), round(0.8 * len(labels))]
+    train, val, test = parts = np.split(order, cuts)
+    if clients > min(len(train), len(test)):
+        raise KithkinError(
+            f"{clients} clients cannot share the {len(labels)} pictures of {name}: {len(test)} are for testing.",
+            f"Use at most {min(len(train), len(test))} clients.",
+        )
+    by_class = [[part[labels[part] == c] for c in range(int(labels.max()) + 1)] for part in parts]
+    needed = [True, len(val) >= clients, True]  # a set too small for a validation picture each may do without
+    for attempt in range(DRAWS):
+        rng = generator(seed, "split", "proportions", attempt)
+        proportions = _dirichlet(rng, alpha, (len(by_class[0]), clients))
+        counts = [_counts(proportions, np.array([len(have) for have in part]), rng) for part in by_class]
+        if all(count.sum(0).all() for count, need in zip(counts, needed, strict=True) if need):
+            dealt = (_hand_out(part, count) for part, count in zip(by_class, counts, strict=True))
+            shares = (_share(seed, k, label_ratio, *mine) for k, mine in enumerate(zip(*dealt, strict=True)))
+            return Split(tuple(shares))
+    raise KithkinError(
+        f"With {clients} clients and alpha {alpha:g}, {DRAWS} draws on {name} each left a client without "
+        "training, validation or test pictures.",
+        "Use fewer clients or a larger alpha.",
+    )
+
+
+def _check(clients: int, alpha: float, label_ratio: float | None) -> None:
+    if clients < 1:
+        raise KithkinError(f"{clients} clients cannot share data.", "Use at least one client.")
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise KithkinError(f"alpha {alpha} is no Dirichlet parameter.", "Use a number above 0, such as 0.5.")
+    if label_ratio is not None and not 0 <= label_ratio <= 1:
+        raise KithkinError(f"label ratio {label_ratio} is no ratio.", "Use a number from 0 to 1, or none to draw it.")
+
+
+def _dirichlet(rng: np.random.Generator, alpha: float, size: tuple[int, int]) -> np.ndarray:
+    """Rows of Dir(alpha) by logarithms: Gamma(a) = Gamma(a + 1) * U^(1/a) underflows for small a, its log does not."""
+    alpha = max(alpha, 1e-9)  # below that a row is one 1 among zeros anyway
+    scores = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def _counts(proportions: np.ndarray, pictures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How many pictures of each class (row) each client (column) gets: the running sum, rounded down, adds up exactly.
+
+    A random offset per class makes the expected count exact; without it, the first clients always lose by the rounding.
+    """
+    running = np.cumsum(proportions, 1) * pictures[:, None] + rng.random((len(pictures), 1))
+    bounds = np.minimum(np.floor(running).astype(np.int64), pictures[:, None])
+    bounds[:, -1] = pictures
+    return np.diff(bounds, prepend=0)
+
+
+def _hand_out(by_class: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
+    piles = [np.split(have, np.cumsum(count)[:-1]) for have, count in zip(by_class, counts, strict=True)]
+    return [np.concatenate(mine).astype(np.int64) for mine in zip(*piles, strict=True)]
+
+
+def _share(seed: int, client: int, label_ratio: float | None, train: np.ndarray, val: np.ndarray, test: np.ndarray) -> Share:
+    """The order is drawn before the ratio, so a larger ratio labels more pictures and never other ones."""
+    rng = generator(seed, "label", client)
+    train = rng.permutation(train)
+    ratio = _dirichlet(rng, 0.5, (1, 2))[0, 0] if label_ratio is None else label_ratio
+    labelled = math.floor(ratio * len(train) + 0.5)
+    return Share(train[:labelled], train[labelled:], val, test)

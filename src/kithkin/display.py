@@ -1,0 +1,88 @@
+"""How a run shows itself: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from kithkin.config import RunConfig
+from kithkin.record.run import Display, Quiet
+
+
+def display_for(quiet: bool, title: str = "") -> Display:
+    if quiet:
+        return Quiet()
+    console = Console(stderr=True)
+    return Live(console, title) if console.is_terminal else Lines(title)
+
+
+def describe(line: dict[str, Any], moved: int, last: dict[str, Any]) -> str:
+    """The figures of a round; validation accuracy is that of the last evaluated one."""
+    if line["val_mean"] is not None:
+        last["val"] = line["val_mean"]
+    parts = [f"val {last['val']:.3f}" if "val" in last else "val -"]
+    if line["pseudo_error"] is not None:
+        parts.append(f"label error {line['pseudo_error']:.3f}")
+    parts.append(f"{moved / 1e6:,.1f} MB")
+    return "  ".join(parts)
+
+
+class Live:
+    """A progress bar that stays on one line."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.title = title
+        self.last: dict[str, Any] = {}
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+
+    def start(self, config: RunConfig, already: int) -> None:
+        name = self.title or f"{config.method} on {config.data}"
+        figures = "" if already else "warming up"
+        self.task = self.progress.add_task(name, total=config.rounds, completed=already, figures=figures)
+        self.progress.start()
+
+    def round(self, line: dict[str, Any], moved: int) -> None:
+        self.progress.update(self.task, completed=line["round"], figures=describe(line, moved, self.last))
+
+    def say(self, text: str) -> None:
+        self.progress.console.print(text)
+
+    def stop(self) -> None:
+        self.progress.stop()
+
+
+class Lines:
+    """One line a round, with the time left."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.last: dict[str, Any] = {}
+
+    def start(self, config: RunConfig, already: int) -> None:
+        self.title = self.title or f"{config.method} on {config.data}"
+        self.rounds = config.rounds or 0
+        self.already = already
+        self.began = time.monotonic()
+
+    def round(self, line: dict[str, Any], moved: int) -> None:
+        t = line["round"]
+        left = (time.monotonic() - self.began) / (t - self.already) * (self.rounds - t)
+        self.say(f"{self.title}  round {t}/{self.rounds}  {describe(line, moved, self.last)}  {left:.0f} s left")
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def stop(self) -> None: ...

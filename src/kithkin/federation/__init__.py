@@ -1,0 +1,19 @@
+"""The round: who is visited, what travels, what is counted, what is evaluated."""
+
+from kithkin.federation.courier import Courier, Exam, LocalCourier, Marks
+from kithkin.federation.ledger import Ledger, paper_costs
+from kithkin.federation.round import World, cohort, mean_accuracy, open_world, play
+
+__all__ = [
+    "Courier",
+    "Exam",
+    "Ledger",
+    "LocalCourier",
+    "Marks",
+    "World",
+    "cohort",
+    "mean_accuracy",
+    "open_world",
+    "paper_costs",
+    "play",
+]

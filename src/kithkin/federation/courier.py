@@ -1,0 +1,62 @@
+"""How clients are reached. The local courier has them all in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from kithkin.compute import Compute, Predict, all_of, together
+from kithkin.methods.base import Brief, Client, Method, Reply
+
+
+@dataclass(frozen=True, eq=False)
+class Exam:
+    """A client's validation and test pictures, which no method ever sees."""
+
+    rows: Tensor  # validation, then test
+    classes: Tensor
+    val: int  # how many of them are for validation
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Each client's accuracy; NaN where it has no such pictures."""
+
+    val: list[float]
+    test: list[float]
+
+
+class Courier(Protocol):
+    """Brings briefs to clients and their replies back, and has every client examine its personal model."""
+
+    def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]: ...
+
+    def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks: ...
+
+
+class LocalCourier:
+    """All clients in this process, on one compute."""
+
+    def __init__(self, clients: Sequence[Client], exams: Sequence[Exam], compute: Compute) -> None:
+        self.clients = clients
+        self.exams = exams
+        self.compute = compute
+
+    def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
+        visits = [method.visit(self.clients[k], states[k], brief) for k, brief in briefs.items()]
+        return dict(zip(briefs, together(visits, self.compute.work), strict=True))
+
+    def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
+        async def sit(client: Client, state: Any, exam: Exam) -> Tensor:
+            models = await method.personal(server, client, state, round)
+            answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
+            right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
+            return torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])
+
+        sittings = [sit(*each) for each in zip(self.clients, states, self.exams, strict=True)]
+        marks = torch.stack(together(sittings, self.compute.work)).tolist()
+        return Marks([val for val, _ in marks], [test for _, test in marks])

@@ -1,0 +1,74 @@
+"""One round, from one state of the world to the next. A round that is broken off leaves the old world untouched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kithkin import rng
+from kithkin.errors import KithkinError
+from kithkin.federation.courier import Courier
+from kithkin.federation.ledger import Ledger
+from kithkin.methods.base import Client, Labels, Method
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everything that changes in a run: what a checkpoint holds."""
+
+    round: int
+    server: Any
+    states: tuple[Any, ...]
+    ledger: Ledger
+
+
+def open_world(method: Method, clients: Sequence[Client], w0: Tensor) -> World:
+    states = tuple(method.greet(client, w0) for client in clients)
+    return World(-1 if method.opening_round else 0, method.open(len(clients), w0), states, Ledger())
+
+
+def cohort(seed: int, round: int, clients: int, rate: float) -> set[int]:
+    """The clients that train in a round."""
+    size = max(1, round_half_up(rate * clients))
+    return {int(k) for k in rng.generator(seed, "cohort", round).choice(clients, size, replace=False)}
+
+
+def round_half_up(x: float) -> int:
+    return math.floor(x + 0.5)
+
+
+def play(method: Method, courier: Courier, world: World, trained: set[int]) -> tuple[World, dict[int, Labels]]:
+    """The next round; also the pseudo labels that were used in it, for the record alone."""
+    t = world.round + 1
+    every = [method.brief(world.server, k, t, k in trained) for k in range(len(world.states))]
+    briefs = {k: brief for k, brief in enumerate(every) if brief}
+    replies = courier.visit(method, world.states, briefs)
+    _check_losses({k: reply.loss for k, reply in replies.items() if reply.loss is not None}, t)
+    ledger = world.ledger
+    for k, reply in replies.items():
+        ledger = ledger.count([*briefs[k].parcels, *reply.parcels])
+    states = tuple(replies[k].state if k in replies else state for k, state in enumerate(world.states))
+    labels = {k: reply.labels for k, reply in replies.items() if reply.labels}
+    return World(t, method.merge(world.server, replies, t), states, ledger), labels
+
+
+def _check_losses(losses: dict[int, Tensor], t: int) -> None:
+    if losses and not torch.stack(list(losses.values())).isfinite().all():
+        k = next(k for k, loss in losses.items() if not loss.isfinite())
+        where = f"in round {t}" if t else "in the warm-up"
+        raise KithkinError(
+            f"The loss of client {k} {where} is not a number: training diverged.",
+            "Give a smaller --lr; `kithkin resume` would meet the same again.",
+        )
+
+
+def mean_accuracy(values: Sequence[float]) -> float:
+    """The unweighted mean over those clients that have such pictures."""
+    known = [v for v in values if not math.isnan(v)]
+    return fmean(known) if known else math.nan

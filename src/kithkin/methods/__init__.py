@@ -1,0 +1,238 @@
+"""All methods: each one's settings, and how they make it. `METHODS[name]` is everything the rest of the house needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+
+from kithkin.compute import Recipe
+from kithkin.config import bad
+from kithkin.errors import KithkinError
+from kithkin.helpers import Helper, HelperList, Score, Terms
+from kithkin.methods.base import Client, Held, Method, Training
+from kithkin.methods.fedavg import FedAvg, Global, Own
+from kithkin.methods.fedbn import fedbn
+from kithkin.methods.fedper import fedper
+from kithkin.methods.fedprox import fedprox
+from kithkin.methods.lg_fedavg import lg_fedavg
+from kithkin.methods.local import local
+from kithkin.methods.mix import Globals, Mix, Owns
+from kithkin.methods.pfedme import pfedme
+from kithkin.methods.um import Newest, Pool, Um, UmState
+from kithkin.nets import Layout
+
+STATES = (Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, Pool, Score, UmState)
+"""Every class that server and client states are made of: what a checkpoint may hold."""
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    warmup_epochs: int = 5
+    """Passes over the own labelled data before round 1."""
+    mc_samples: int = 10
+    """T, dropout passes behind every uncertainty."""
+    losses: Literal["alternate", "weighted"] = "alternate"
+    """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
+
+
+@dataclass(frozen=True)
+class UmSettings(LocalSettings):
+    helpers: int = 5
+    """M, length of the helper list, the client itself included."""
+    candidates: int = 2
+    """R, models that every client tries in a search round."""
+    search_rounds: int = 30
+    """F, search in rounds before this one."""
+    refresh_every: int = 10
+    """nu, fetch newer versions of the helpers every so many rounds."""
+    relation: Terms = "both"
+    """Which terms of the relation (13) count."""
+
+
+@dataclass(frozen=True)
+class AvgSettings:
+    objective: Literal["fixmatch", "supervised", "labelled-only"] = "fixmatch"
+    """fixmatch: labelled and unlabelled data; supervised: all training labels are known; labelled-only: no unlabelled data."""
+    threshold: float = 0.95
+    """FixMatch takes a label where it is at least this certain; above 1 it takes none."""
+    lambda_u: float = 1.0
+    """FixMatch's weight of the unlabelled loss."""
+
+
+@dataclass(frozen=True)
+class ProxSettings(AvgSettings):
+    prox: float = 0.01
+    """mu, the pull towards the global model."""
+
+
+@dataclass(frozen=True)
+class PerSettings(AvgSettings):
+    personal_layers: int = 1
+    """How many of the last layers each client keeps for itself."""
+
+
+@dataclass(frozen=True)
+class LgSettings(AvgSettings):
+    global_layers: int = 1
+    """How many of the last layers are shared."""
+    fedavg_rounds: int | None = None
+    """Rounds of plain FedAvg before; left out, a quarter of the rounds."""
+    reverse: bool = False
+    """Share the body and keep the head, as the authors' CIFAR code does."""
+
+
+@dataclass(frozen=True)
+class MeSettings(AvgSettings):
+    prox: float = 15.0
+    """lambda, how strongly the personal model is held near w."""
+    inner_steps: int = 5
+    """K, steps on each batch towards the personal model."""
+    personal_lr: float = 0.09
+    """Learning rate of those steps."""
+    outer_lr: float = 0.005
+    """eta, how far w follows after each batch (times lambda)."""
+    server_mix: float = 1.0
+    """beta, how far the server goes towards the mean."""
+
+
+@dataclass(frozen=True)
+class TuneSettings(AvgSettings):
+    finetune_epochs: int = 5
+    """Local passes over the client's data before each evaluation."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a method is set up: the network's layout, local training, and the run's length and seed."""
+
+    layout: Layout
+    training: Training
+    rounds: int
+    seed: int
+    device: torch.device
+
+
+def _recipe(objective: Literal["alternate", "weighted", "fixmatch"], at: Setting, **more: Any) -> Recipe:
+    t = at.training
+    return Recipe(objective, t.epochs, t.batch_size, t.lr, t.momentum, flip=t.flip, **more)
+
+
+def _um(s: UmSettings, at: Setting) -> Um:
+    recipe = _recipe(s.losses, at)
+    return Um(
+        s.helpers,
+        s.candidates,
+        s.search_rounds,
+        s.refresh_every,
+        s.mc_samples,
+        s.relation,
+        recipe,
+        s.warmup_epochs,
+        at.seed,
+    )
+
+
+def _local(s: LocalSettings, at: Setting) -> Um:
+    return local(_recipe(s.losses, at), s.mc_samples, s.warmup_epochs, at.seed)
+
+
+def _fedavg(s: AvgSettings, at: Setting) -> FedAvg:
+    recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, threshold=s.threshold, lambda_u=s.lambda_u)
+    shared = torch.ones(at.layout.size, dtype=torch.bool, device=at.device)
+    return FedAvg(recipe, shared, labelled_only=s.objective != "fixmatch")
+
+
+def _fedprox(s: ProxSettings, at: Setting) -> FedAvg:
+    return fedprox(_fedavg(s, at), s.prox)
+
+
+def _fedbn(s: AvgSettings, at: Setting) -> FedAvg:
+    return fedbn(_fedavg(s, at), at.layout)
+
+
+def _fedper(s: PerSettings, at: Setting) -> FedAvg:
+    return fedper(_fedavg(s, at), at.layout, s.personal_layers)
+
+
+def _lg_fedavg(s: LgSettings, at: Setting) -> FedAvg:
+    before = at.rounds // 4 if s.fedavg_rounds is None else s.fedavg_rounds
+    return lg_fedavg(_fedavg(s, at), at.layout, s.global_layers, before, s.reverse)
+
+
+def _pfedme(s: MeSettings, at: Setting) -> FedAvg:
+    return pfedme(_fedavg(s, at), s.prox, s.outer_lr, s.server_mix, s.personal_lr, s.inner_steps)
+
+
+def _tuned(s: TuneSettings, at: Setting) -> FedAvg:
+    return replace(_fedavg(s, at), finetune_epochs=s.finetune_epochs)
+
+
+def _mix(s: ProxSettings, at: Setting) -> Mix:
+    return Mix((_fedavg(s, at), _fedprox(s, at), _fedbn(s, at)))
+
+
+@dataclass(frozen=True)
+class Entry:
+    summary: str
+    settings: Any  # the method's settings with their defaults
+    make: Callable[[Any, Setting], Method]
+
+
+METHODS: dict[str, Entry] = {
+    "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
+    "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
+    "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
+    "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),
+    "fixbn": Entry("FedBN with FixMatch: norms stay local", AvgSettings(), _fedbn),
+    "fixavg-ft": Entry("FixAvg, fine-tuned by each client before evaluation", TuneSettings(), _tuned),
+    "fedper": Entry("FedPer with FixMatch: shared body, personal head", PerSettings(), _fedper),
+    "lg-fedavg": Entry("LG-FedAvg with FixMatch: local body, global head", LgSettings(), _lg_fedavg),
+    "pfedme": Entry("pFedMe with FixMatch: Moreau envelopes", MeSettings(), _pfedme),
+    "mix": Entry("FixAvg, FixProx and FixBN side by side, outputs averaged", ProxSettings(), _mix),
+    "fedavg-sl": Entry("FedAvg with all training labels", AvgSettings("supervised"), _fedavg),
+    "fedprox-sl": Entry("FedProx with all training labels", ProxSettings("supervised"), _fedprox),
+    "fedbn-sl": Entry("FedBN with all training labels", AvgSettings("supervised"), _fedbn),
+}
+
+
+def sees_all_labels(settings: Any) -> bool:
+    """Whether every training label is given to the method."""
+    return getattr(settings, "objective", None) == "supervised"
+
+
+def check(name: str, settings: Any, clients: int) -> None:
+    """Refuse settings that cannot be, and those that make a method a no-op."""
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    for field in (
+        "helpers",
+        "mc_samples",
+        "refresh_every",
+        "personal_layers",
+        "global_layers",
+        "inner_steps",
+        "finetune_epochs",
+    ):
+        if field in values and values[field] < 1:
+            raise bad(field, values[field], "must be 1 or more")
+    for field in ("candidates", "search_rounds", "warmup_epochs", "threshold", "lambda_u", "fedavg_rounds"):
+        if values.get(field) is not None and values[field] < 0:
+            raise bad(field, values[field], "must be 0 or more")
+    for field in ("prox", "personal_lr", "outer_lr", "server_mix"):
+        if field in values and not values[field] > 0:
+            plain = " (at 0 the method does nothing of its own)"
+            raise bad(field, values[field], "must be above 0" + plain)
+    if isinstance(settings, UmSettings):
+        if settings.helpers > clients:
+            raise bad("helpers", settings.helpers, f"must not exceed the {clients} clients")
+        left = clients - settings.helpers
+        if settings.search_rounds and settings.candidates > left:
+            raise KithkinError(
+                f"--candidates is {settings.candidates}, but {clients} clients with lists of {settings.helpers} leave {left}.",
+                "Give fewer --candidates or --helpers, more --clients, or --search-rounds 0.",
+            )
+
+
+__all__ = ["METHODS", "STATES", "Client", "Entry", "Method", "Setting", "Training", "check", "sees_all_labels"]

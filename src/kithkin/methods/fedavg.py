@@ -1,0 +1,98 @@
+"""FedAvg (McMahan et al., AISTATS 2017, Algorithm 1), and everything that is FedAvg but for what is shared.
+
+A mask over the model's vector says which numbers are averaged; the others stay with each client. The average weighs clients by
+their numbers of examples, running statistics included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from kithkin.compute import Fit, Predict, Recipe
+from kithkin.helpers import average
+from kithkin.methods.base import SERVER, Brief, Client, Labels, Parcel, Reply
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """The server: one model. What is not shared stays as it was at the start."""
+
+    w: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A client: its model after its last visit, of which the numbers that are not shared are its own."""
+
+    w: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FedAvg:
+    recipe: Recipe
+    shared: Tensor  # bool [P]
+    labelled_only: bool = False
+    share_all_until: int = 0  # rounds of plain FedAvg before the mask holds (LG-FedAvg starts from a FedAvg model)
+    finetune_epochs: int = 0  # local epochs before evaluation
+    beta: float = 1.0  # how far the server goes towards the mean
+    moreau: bool = False  # pFedMe: the anchor travels, the fitted model is personal
+    opening_round: bool = False
+
+    def open(self, clients: int, w0: Tensor) -> Global:
+        return Global(w0)
+
+    def greet(self, client: Client, w0: Tensor) -> Own:
+        return Own()
+
+    def mask(self, round: int) -> Tensor:
+        return torch.ones_like(self.shared) if round <= self.share_all_until else self.shared
+
+    def brief(self, server: Global, client: int, round: int, sampled: bool) -> Brief | None:
+        if not sampled:
+            return None
+        return Brief(round, True, (Parcel("start", SERVER, round, server.w, int(self.mask(round).sum())),))
+
+    async def visit(self, client: Client, state: Own, brief: Brief) -> Reply:
+        (parcel,) = brief.parcels
+        start = self.combine(parcel.w, state, brief.round)
+        labels = await self.audit(client, start)
+        fitted = await Fit(start, self.lesson(client), self.recipe, client.key(brief.round, "fit"))
+        upload = replace(parcel, cause="upload", client=client.number, w=fitted.anchor if self.moreau else fitted.w)
+        return Reply(Own(fitted.w), (upload,), self.examples(client), loss=fitted.loss, labels=labels)
+
+    def combine(self, w: Tensor, state: Own, round: int) -> Tensor:
+        """The global model, with the client's own numbers where nothing is shared."""
+        return w if state.w is None else torch.where(self.mask(round), w, state.w)
+
+    def lesson(self, client: Client):
+        return client.labelled_lesson() if self.labelled_only else client.lesson()
+
+    def examples(self, client: Client) -> int:
+        return len(client.labelled) + (0 if self.labelled_only else len(client.unlabelled))
+
+    async def audit(self, client: Client, w: Tensor) -> Labels | None:
+        """The labels that FixMatch takes as training starts, for the record alone."""
+        if self.labelled_only or self.recipe.objective != "fixmatch" or not len(client.unlabelled):
+            return None
+        confidence, classes = (await Predict(w, client.images, client.unlabelled)).max(1)
+        return Labels(classes, confidence >= self.recipe.threshold)
+
+    def merge(self, server: Global, replies: dict[int, Reply], round: int) -> Global:
+        mean = self.mean(replies)
+        return server if mean is None else Global(torch.where(self.mask(round), server.w.lerp(mean, self.beta), server.w))
+
+    def mean(self, replies: dict[int, Reply]) -> Tensor | None:
+        """The mean of the uploads by numbers of examples; None where nobody had any."""
+        models = [parcel.w for reply in replies.values() for parcel in reply.parcels]
+        examples = [reply.examples for reply in replies.values()]
+        return average(models, examples) if sum(examples) else None
+
+    async def personal(self, server: Global, client: Client, state: Own, round: int) -> list[Tensor]:
+        w = self.combine(server.w, state, round + 1) if not self.moreau else server.w if state.w is None else state.w
+        if self.finetune_epochs:
+            recipe = replace(self.recipe, epochs=self.finetune_epochs)
+            w = (await Fit(w, self.lesson(client), recipe, client.key(round, "finetune"))).w
+        return [w]

@@ -1,0 +1,170 @@
+"""UM-pFSSL: uncertainty minimisation for personalised federated semi-supervised learning (Shi, Chen, Zhang; IEEE TNSE 2022).
+
+Algorithm 1 (`visit`), with UpdateHelper (2) and ReplaceHelper (3) in `kithkin.helpers`.
+
+M    length of the helper list          R    candidates in a search round
+F    search in rounds t < F             nu   refresh every nu rounds
+T    MC-dropout passes                  mu   labelled share of a client (2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from kithkin import rng
+from kithkin.compute import Fit, Predict, Recipe, all_of
+from kithkin.helpers import Helper, HelperList, Score, Terms, average, least_uncertain, relation
+from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply
+
+
+@dataclass(frozen=True, eq=False)
+class Newest:
+    """A client's newest model in the pool."""
+
+    version: int
+    w: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The server: every client's newest model, and what is known of every client's list."""
+
+    models: tuple[Newest, ...]
+    holds: tuple[tuple[Held, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class UmState:
+    """A client: its helper list, and the candidates it refused, so that none is scored twice at one version."""
+
+    helpers: HelperList
+    refused: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True)
+class Um:
+    M: int
+    R: int
+    F: int
+    nu: int
+    T: int
+    terms: Terms
+    recipe: Recipe
+    warmup_epochs: int
+    seed: int
+    opening_round: bool = True
+
+    def open(self, clients: int, w0: Tensor) -> Pool:
+        return Pool((Newest(0, w0),) * clients, tuple((Held(k, 0, 0.0),) for k in range(clients)))
+
+    def greet(self, client: Client, w0: Tensor) -> UmState:
+        return UmState(HelperList(client.number, (Helper(client.number, 0, w0),), self.M))
+
+    def brief(self, server: Pool, client: int, round: int, sampled: bool) -> Brief | None:
+        """Search and refresh reach every client, training the sampled ones; all of it in one message."""
+        if round == 0:
+            return Brief(0, train=False)
+        k, t = client, round
+        draw = rng.generator(self.seed, "helpers", t, k)
+        held = server.holds[k]
+        strangers = sorted(set(range(len(server.models))) - {h.client for h in held})
+        strangers = [int(j) for j in draw.permutation(strangers)]
+        parcels: list[Parcel] = []
+
+        def send(cause: Cause, clients: Sequence[int]) -> None:
+            for j in clients:
+                newest = server.models[j]
+                parcels.append(Parcel(cause, j, newest.version, newest.w, newest.w.numel()))
+
+        searching = t < self.F
+        candidates = strangers[: self.R] if searching else []
+        send("search", candidates)
+        if t % self.nu == 0:
+            others = sorted((h for h in held if h.client != k), key=lambda h: h.relation)
+            kept = others[self.R :] if searching else others
+            send("refresh", [h.client for h in kept if server.models[h.client].version > h.version])
+        if sampled:
+            room = max(0, self.M - len(held) - len(candidates))
+            send("fill", strangers[len(candidates) : len(candidates) + room])
+        return Brief(t, sampled, tuple(parcels)) if parcels or sampled else None
+
+    async def visit(self, client: Client, state: UmState, brief: Brief) -> Reply:
+        if brief.round == 0:
+            return await self.warm_up(client, state)
+        refused = {h.client: h for h in state.refused}
+        least = min((h.relation for h in state.helpers if h.client != client.number), default=0.0)
+        full = len(state.helpers) == self.M
+        candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
+        candidates = await self.score(client, candidates)
+        helpers = state.helpers.test_and_set(candidates)
+        refused |= {h.client: h for h in held(candidates)}
+        refused = {j: h for j, h in refused.items() if j not in helpers}
+        newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
+        helpers = helpers.refresh(await self.score(client, newer))
+        helpers = helpers.fill(await self.score(client, unpack(brief, "fill")))
+
+        loss = labels = None
+        parcels: tuple[Parcel, ...] = ()
+        if brief.train:
+            w = average([h.w for h in helpers], [h.relation for h in helpers])
+            y, _ = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
+            fitted = await Fit(w, client.lesson(y), self.recipe, client.key(brief.round, "fit"))
+            loss, labels = fitted.loss, Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device))
+            helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))
+            parcels = self.to_pool("upload", helpers)
+        return Reply(UmState(helpers, tuple(refused.values())), parcels, holds=held(helpers), loss=loss, labels=labels)
+
+    async def warm_up(self, client: Client, state: UmState) -> Reply:
+        """Algorithm 1, lines 3-4: own labelled data only, so that no untrained model is chosen as a helper."""
+        own = state.helpers.own
+        recipe = replace(self.recipe, objective="alternate", epochs=self.warmup_epochs)
+        fitted = await Fit(own.w, client.labelled_lesson(), recipe, client.key(0, "fit"))
+        helpers = state.helpers.refresh(await self.score(client, [own.next(fitted.w)]))
+        return Reply(UmState(helpers), self.to_pool("warm-up", helpers), holds=held(helpers), loss=fitted.loss)
+
+    def to_pool(self, cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:
+        """The client's own model; it stays at home where nobody can become a helper."""
+        own = helpers.own
+        return (Parcel(cause, own.client, own.version, own.w, own.w.numel()),) if self.M > 1 else ()
+
+    async def score(self, client: Client, helpers: Sequence[Helper]) -> list[Helper]:
+        """Relation (13) and answers on D_k^u (9). Kept beside the model: once per (client, helper, version)."""
+        passes = [
+            Predict(h.w, client.images, client.unlabelled, self.T, client.key("score", h.client, h.version)) for h in helpers
+        ]
+        plain = [Predict(h.w, client.images, client.labelled) for h in helpers]
+        answers = await all_of([*passes, *plain])
+        scored: list[Helper] = []
+        for h, p_u, p_s in zip(helpers, answers[: len(passes)], answers[len(passes) :], strict=True):
+            corr = relation(p_u, p_s.argmax(1) == client.classes, client.mu, self.terms)
+            scored.append(replace(h, score=Score(float(corr), p_u)))
+        return scored
+
+    def merge(self, server: Pool, replies: dict[int, Reply], round: int) -> Pool:
+        models, holds = list(server.models), list(server.holds)
+        for k, reply in replies.items():
+            holds[k] = reply.holds
+            for parcel in reply.parcels:
+                models[k] = Newest(parcel.version, parcel.w)
+        return Pool(tuple(models), tuple(holds))
+
+    async def personal(self, server: Pool, client: Client, state: UmState, round: int) -> list[Tensor]:
+        return [state.helpers.own.w]
+
+
+def unpack(brief: Brief, cause: Cause) -> list[Helper]:
+    return [Helper(p.client, p.version, p.w) for p in brief.sent(cause)]
+
+
+def held(helpers: Iterable[Helper]) -> tuple[Held, ...]:
+    return tuple(Held(h.client, h.version, h.relation) for h in helpers)
+
+
+def surely_refused(candidate: Helper, refused: dict[int, Held], least: float) -> bool:
+    """Whether this version was scored before and is no better than the least related helper."""
+    known = refused.get(candidate.client)
+    return known is not None and known.version == candidate.version and known.relation <= least

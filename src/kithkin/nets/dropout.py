@@ -1,0 +1,55 @@
+"""Dropout whose mask is a function of each sample's key, so that it is the same on every device and in every batching."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from kithkin import dice, rng
+from kithkin.errors import KithkinError
+
+BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+UNSUPPORTED = (nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+class Dropout(nn.Module):
+    """Drops with probability `p` (to the nearest 1/256) while `keys` are set, one key a sample; else passes through.
+
+    Independent of `train()` and `eval()`: MC-dropout needs batch norm in eval mode and dropout active.
+    """
+
+    keys: Tensor | None = None
+
+    def __init__(self, p: float = 0.5, channels: bool = False) -> None:
+        super().__init__()
+        self.p = p
+        self.channels = channels
+        self.salt = 0  # tells this layer's masks from those of the others
+
+    def forward(self, x: Tensor) -> Tensor:
+        dropped = min(round(self.p * 256), 255)
+        if self.keys is None or dropped <= 0:
+            return x
+        shape = x.shape[1:2] if self.channels else x.shape[1:]
+        kept = dice.bytes_(self.keys ^ self.salt, shape.numel()) >= dropped
+        kept = kept.view(-1, *shape, *(1,) * (x.dim() - 1 - len(shape)))
+        return x * kept * (256 / (256 - dropped))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}" + (", channels=True" if self.channels else "")
+
+
+def dropouts(module: nn.Module) -> list[Dropout]:
+    """Replace every dropout layer of a network, found by type, with the keyed one; give them all, numbered."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, UNSUPPORTED):
+                raise KithkinError(
+                    f"The network has a {type(child).__name__} layer ('{name}').",
+                    "Use nn.Dropout or nn.Dropout2d instead.",
+                )
+            if isinstance(child, (nn.Dropout, *BY_CHANNEL)):
+                setattr(parent, name, Dropout(child.p, isinstance(child, BY_CHANNEL)))
+    found = [m for m in module.modules() if isinstance(m, Dropout)]
+    for number, layer in enumerate(found):
+        layer.salt = rng.key("dropout layer", number)
+    return found

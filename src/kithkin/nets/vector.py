@@ -1,0 +1,155 @@
+"""A model is a vector: every parameter and floating-point buffer of a network in one flat tensor.
+
+The pool is rows of such vectors, an average is a weighted sum of rows, and FedBN, FedPer and LG-FedAvg are masks over the
+vector. What is norm and what is head is found by module *type*, never by name.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch's own stubs leave these open)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase as NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.conv import _ConvNd as ConvNd  # pyright: ignore[reportPrivateUsage]
+
+from kithkin import rng
+from kithkin.errors import KithkinError
+from kithkin.nets.dropout import dropouts
+
+NORMS = (NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+LAYERS = (nn.Linear, ConvNd)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one tensor of the network lies in the vector, and the layer it belongs to."""
+
+    name: str
+    shape: torch.Size
+    start: int
+    stop: int
+    trained: bool
+    norm: bool
+    layer: int  # 1 is the last linear or convolution layer, 2 the one before it ...; 0: neither
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The slots of a network: first what is trained, then the buffers."""
+
+    slots: tuple[Slot, ...]
+
+    @cached_property
+    def size(self) -> int:
+        return sum(s.stop - s.start for s in self.slots)
+
+    @cached_property
+    def trained(self) -> int:
+        """How many leading elements are trained; the rest are running statistics."""
+        return sum(s.stop - s.start for s in self.slots if s.trained)
+
+    def mask(self, chosen: Callable[[Slot], bool]) -> Tensor:
+        """True where the vector belongs to a chosen slot."""
+        mask = torch.zeros(self.size, dtype=torch.bool)
+        for slot in filter(chosen, self.slots):
+            mask[slot.start : slot.stop] = True
+        return mask
+
+    @cached_property
+    def norm(self) -> Tensor:
+        """Weight, bias and running statistics of every normalisation layer."""
+        return self.mask(lambda s: s.norm)
+
+    def head(self, layers: int = 1) -> Tensor:
+        """The last `layers` linear or convolution layers."""
+        if not any(s.layer for s in self.slots):
+            raise KithkinError("The network has no linear or convolution layer.", "Give it a classifier, e.g. nn.Linear.")
+        return self.mask(lambda s: 0 < s.layer <= layers)
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """Lay out a network's tensors; a tensor that two layers share is laid out once."""
+    owners = [m for m in module.modules() if isinstance(m, LAYERS)]
+    depth = {id(m): len(owners) - i for i, m in enumerate(owners)}
+    found: list[tuple[str, Tensor, bool, nn.Module]] = []
+    seen: set[int] = set()
+    for trained in (True, False):
+        for prefix, owner in module.named_modules():
+            own = owner.named_parameters(recurse=False) if trained else owner.named_buffers(recurse=False)
+            for name, tensor in own:
+                if tensor.is_floating_point() and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    found.append((f"{prefix}.{name}".lstrip("."), tensor, trained, owner))
+    slots: list[Slot] = []
+    start = 0
+    for name, tensor, trained, owner in found:
+        stop = start + tensor.numel()
+        slots.append(Slot(name, tensor.shape, start, stop, trained, isinstance(owner, NORMS), depth.get(id(owner), 0)))
+        start = stop
+    return Layout(tuple(slots))
+
+
+def read(module: nn.Module, layout: Layout) -> Tensor:
+    """The network's vector, copied."""
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return torch.cat([tensors[s.name].detach().float().flatten() for s in layout.slots])
+
+
+def initial_vector(build: Callable[[], nn.Module], seed: int) -> Tensor:
+    """The common start w_0, drawn on the CPU so that every device starts alike."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng.key(seed, "start"))
+        module = build()
+    return read(module, layout_of(module))
+
+
+class Network:
+    """One network whose parameters, gradients and buffers are views of flat tensors; load a vector, and it is that model."""
+
+    def __init__(self, build: Callable[[], nn.Module], device: torch.device) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self.module = build().to(device)
+        self.drops = dropouts(self.module)
+        self.layout = layout_of(self.module)
+        self.device = device
+        self.w = read(self.module, self.layout).to(device)
+        self.g = torch.zeros(self.layout.trained, device=device)
+        owners = dict(self.module.named_modules())
+        for slot in self.layout.slots:
+            prefix, _, name = slot.name.rpartition(".")
+            view = self.w[slot.start : slot.stop].view(slot.shape)
+            if slot.trained:
+                parameter = cast(nn.Parameter, getattr(owners[prefix], name))
+                parameter.data = view
+                parameter.grad = self.g[slot.start : slot.stop].view(slot.shape)
+            else:
+                setattr(owners[prefix], name, view)
+
+    @contextmanager
+    def throwing(self, keys: Tensor | None) -> Generator[None, None, None]:
+        """Dropout active, with these keys, one a sample; `None` switches it off."""
+        for drop in self.drops:
+            drop.keys = keys
+        try:
+            yield
+        finally:
+            for drop in self.drops:
+                drop.keys = None
+
+    def passes(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Logits [T, B, C] of T dropout passes, `keys` [T, B]. Where a network has `trunk` and `tail`, its trunk runs once."""
+        T = keys.shape[0]
+        trunk, tail = getattr(self.module, "trunk", None), getattr(self.module, "tail", None)
+        parts: tuple[Tensor, ...] = trunk(x) if trunk and tail else (x,)
+        wide = [part.repeat(T, *(1,) * (part.dim() - 1)) for part in parts]
+        with self.throwing(keys.flatten()):
+            logits = cast(Tensor, (tail if trunk and tail else self.module)(*wide))
+        return logits.unflatten(0, (T, len(x)))

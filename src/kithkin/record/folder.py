@@ -1,0 +1,128 @@
+"""A run's folder on disk. Whole files appear by rename; lines are appended, and a torn last line is ignored."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kithkin.errors import KithkinError
+
+
+@contextmanager
+def disk_errors(path: Path, remedy: str) -> Generator[None, None, None]:
+    """A full or unwritable disk as an error that says what to do."""
+    try:
+        yield
+    except OSError as e:
+        full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        raise KithkinError(f"Cannot write {path}: {'the disk is full' if full else e.strerror or e}.", remedy) from e
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file, then put it in place: readers see the old file or the new one, never half."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        write(draft)
+        with draft.open("rb") as f:
+            os.fsync(f.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, lambda draft: _dump(draft, json.dumps(value, indent=2) + "\n"))
+
+
+def _dump(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where one run lives."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def marks(self) -> Path:
+        return self.path / "marks.jsonl"
+
+    @property
+    def clients(self) -> Path:
+        return self.path / "clients.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models.safetensors"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def create(self) -> None:
+        """Make it, refusing one that has anything in it."""
+        with disk_errors(self.path, "Give another --out."):
+            self.path.mkdir(parents=True, exist_ok=True)
+            used = next(self.path.iterdir(), None)
+            (self.path / ".try").touch()
+            (self.path / ".try").unlink()
+        if used:
+            resumable = self.manifest.exists()
+            remedy = f"Go on with `kithkin resume {self.path}`, or give" if resumable else "Give"
+            raise KithkinError(f"The folder {self.path} is not empty.", f"{remedy} another --out.")
+        self.checkpoints.mkdir()
+
+    def read_manifest(self) -> dict[str, Any]:
+        try:
+            return json.loads(self.manifest.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise KithkinError(f"{self.path} is no run: it has no manifest.json.", "Name the folder given to --out.") from None
+        except (OSError, ValueError) as e:
+            raise KithkinError(f"{self.manifest} cannot be read: {e}.", "Start the run anew in another --out.") from None
+
+    def append(self, path: Path, line: dict[str, Any]) -> None:
+        with (
+            disk_errors(path, f"Free some room, then `kithkin resume {self.path}`."),
+            path.open("a", encoding="utf-8") as f,
+        ):
+            f.write(json.dumps(line) + "\n")
+
+    def read_lines(self, path: Path, last_round: int | None = None) -> list[dict[str, Any]]:
+        """The lines of a record, up to a round; a torn or foreign line ends it."""
+        lines: list[dict[str, Any]] = []
+        if path.exists():
+            for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    break
+                if not isinstance(line, dict) or (last_round is not None and line.get("round", 0) > last_round):
+                    break
+                lines.append(line)
+        return lines
+
+    def cut(self, path: Path, last_round: int) -> list[dict[str, Any]]:
+        """Drop what was written after a round, and give what stays."""
+        lines = self.read_lines(path, last_round)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_whole(path, lambda draft: _dump(draft, text))
+        return lines

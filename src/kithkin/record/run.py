@@ -1,0 +1,332 @@
+"""A whole run: assemble the federation, play its rounds, write everything down, and pick up again where it stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import pvariance
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import kithkin
+from kithkin.compute import Eager, together
+from kithkin.config import RunConfig, as_json, from_json
+from kithkin.data import Dataset, Split, deal, load
+from kithkin.errors import KithkinError, unknown
+from kithkin.federation import Exam, LocalCourier, Marks, World, cohort, mean_accuracy, open_world, paper_costs, play
+from kithkin.methods import METHODS, Client, Method, Setting, Training, check, sees_all_labels
+from kithkin.methods.base import Labels
+from kithkin.methods.um import Um, UmState
+from kithkin.nets import ResNet9, initial_vector, layout_of
+from kithkin.record import checkpoint
+from kithkin.record.folder import Folder, disk_errors, write_json, write_whole
+
+
+class Display(Protocol):
+    """What shows a run to a person."""
+
+    def start(self, config: RunConfig, already: int) -> None: ...
+
+    def round(self, line: dict[str, Any], moved: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def start(self, config: RunConfig, already: int) -> None: ...
+
+    def round(self, line: dict[str, Any], moved: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave; the same as its folder holds."""
+
+    folder: Path
+    summary: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    clients: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        s = self.summary
+        return f"Result({s['method']} on {s['data']}: test {s['test_at_best_val']:.3f} at best validation, in {self.folder})"
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """A run, assembled: everything that does not change while it goes on."""
+
+    config: RunConfig
+    settings: Any
+    split: Split
+    clients: Sequence[Client]
+    truth: Sequence[Tensor]  # classes of each client's unlabelled pictures: for the record, never for training
+    courier: LocalCourier
+    method: Method
+    w0: Tensor
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "config": as_json(self.config),
+            "settings": asdict(self.settings),
+            "split_hash": self.split.digest(),
+            "model_numbers": self.w0.numel(),
+            "versions": {
+                "kithkin": kithkin.__version__,
+                "torch": torch.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+
+def assemble(
+    config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Callable[[], nn.Module] | None = None
+) -> Federation:
+    """Load, deal, and set up every client; `build` may bring another network than ResNet-9."""
+    if config.method not in METHODS:
+        raise unknown("method", config.method, METHODS)
+    config = config.checked().resolved()
+    device = pick_device(config.device)
+    dataset = dataset or load(config.data, config.data_folder)
+    K, alpha = some(config.clients), config.alpha
+    check(config.method, settings, K)
+    split = deal(dataset.labels, K, alpha, config.seed, config.label_ratio, dataset.name)
+    known = split.revealed() if sees_all_labels(settings) else split
+    images = torch.from_numpy(dataset.images).to(device)
+    labels = torch.from_numpy(dataset.labels).to(device)
+
+    def rows(positions: np.ndarray) -> Tensor:
+        return torch.from_numpy(positions).to(device)
+
+    clients: list[Client] = []
+    exams: list[Exam] = []
+    for k, share in enumerate(known.shares):
+        labelled = rows(share.labelled)
+        clients.append(Client(k, images, labelled, labels[labelled], rows(share.unlabelled), config.seed))
+        both = rows(np.concatenate([share.val, share.test]))
+        exams.append(Exam(both, labels[both], len(share.val)))
+
+    def resnet9() -> nn.Module:
+        return ResNet9(dataset.images.shape[1], len(dataset.classes), some(config.width))
+
+    build = build or resnet9
+    training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, dataset.flip)
+    setting = Setting(layout_of(build()), training, some(config.rounds), config.seed, device)
+    method = METHODS[config.method].make(settings, setting)
+    courier = LocalCourier(clients, exams, Eager(build, device))
+    truth = [labels[client.unlabelled] for client in clients]
+    return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(device))
+
+
+def some(value: Any) -> Any:
+    """A setting that `resolved` has filled in."""
+    assert value is not None
+    return value
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise KithkinError(f"There is no device '{name}'.", "Give --device auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise KithkinError("There is no CUDA device here.", "Give --device cpu, or install a CUDA build of torch.")
+    return device
+
+
+def run(config: RunConfig, settings: Any = None, out: Path | None = None, display: Display | None = None) -> Result:
+    """Do a run in a new folder."""
+    if config.method not in METHODS:
+        raise unknown("method", config.method, METHODS)
+    settings = METHODS[config.method].settings if settings is None else settings
+    federation = assemble(config, settings)
+    config = federation.config
+    folder = Folder(out or Path("runs") / f"{config.method}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}")
+    folder.create()
+    with disk_errors(folder.manifest, "Give another --out."):
+        write_json(folder.manifest, federation.manifest())
+    world = open_world(federation.method, federation.clients, federation.w0)
+    return go_on(federation, folder, world, display or Quiet())
+
+
+def resume(path: Path, display: Display | None = None) -> Result:
+    """Go on with a run from its last good checkpoint; a finished one is only read."""
+    display = display or Quiet()
+    folder = Folder(path)
+    manifest = folder.read_manifest()
+    if folder.summary.exists():
+        display.say(f"{path} is finished.")
+        return read_result(folder)
+    try:
+        config = from_json(manifest["config"])
+        settings = type(METHODS[config.method].settings)(**manifest["settings"])
+    except (KeyError, TypeError) as e:
+        raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None
+    federation = assemble(config, settings)
+    if federation.split.digest() != manifest["split_hash"]:
+        raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+    world = checkpoint.load(folder.checkpoints, federation.w0.device, display.say)
+    if world is None:
+        display.say("No good checkpoint: starting from the beginning.")
+        world = open_world(federation.method, federation.clients, federation.w0)
+    return go_on(federation, folder, world, display)
+
+
+def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
+    """Play rounds until the last, recording each."""
+    config, method, courier = federation.config, federation.method, federation.courier
+    rounds, K = some(config.rounds), len(federation.clients)
+    metrics = folder.cut(folder.metrics, world.round)
+    marks = [Marks(m["val"], m["test"]) for m in folder.cut(folder.marks, world.round)]
+    saved = world.round
+    display.start(config, max(0, world.round))
+    try:
+        while world.round < rounds:
+            began = time.perf_counter()
+            t = world.round + 1
+            trained = set(range(K)) if t == 0 else cohort(config.seed, t, K, some(config.sample_rate))
+            world, labels = play(method, courier, world, trained)
+            if t == 0:
+                continue
+            line: dict[str, Any] = {"round": t, "val_mean": None, "test_mean": None, "test_var": None}
+            if t % config.eval_every == 0 or t == rounds:
+                marks.append(courier.examine(method, world.server, world.states, t))
+                line |= in_figures(marks[-1])
+                folder.append(folder.marks, {"round": t, **asdict(marks[-1])})
+            line["pseudo_error"] = pseudo_error(labels, federation.truth)
+            line["down_bytes"] = world.ledger.down - sum(m["down_bytes"] for m in metrics)
+            line["up_bytes"] = world.ledger.up - sum(m["up_bytes"] for m in metrics)
+            line["seconds"] = round(time.perf_counter() - began, 4)
+            folder.append(folder.metrics, line)
+            metrics.append(line)
+            display.round(line, world.ledger.up + world.ledger.down)
+            if config.checkpoint_every and t % config.checkpoint_every == 0 and t < rounds:
+                checkpoint.save(folder.checkpoints, world)
+                saved = t
+    except KeyboardInterrupt:
+        if world.round > saved:
+            checkpoint.save(folder.checkpoints, world)
+        display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
+        raise
+    finally:
+        display.stop()
+    return finish(federation, folder, world, metrics, marks)
+
+
+def in_figures(marks: Marks) -> dict[str, float | None]:
+    """Unweighted means over the clients, and the variance of test accuracy: the paper's fairness."""
+    mean = mean_accuracy(marks.val)
+    return {
+        "val_mean": None if math.isnan(mean) else mean,
+        "test_mean": mean_accuracy(marks.test),
+        "test_var": pvariance(marks.test),
+    }
+
+
+def pseudo_error(labels: dict[int, Labels], truth: Sequence[Tensor]) -> float | None:
+    """The share of wrong ones among the pseudo labels that were taken; None where none was."""
+    taken = [label.taken for label in labels.values()]
+    wrong = [label.classes != truth[k] for k, label in labels.items()]
+    if not taken or not (count := int(torch.cat(taken).sum())):
+        return None
+    return float((torch.cat(wrong) & torch.cat(taken)).sum()) / count
+
+
+def finish(federation: Federation, folder: Folder, world: World, metrics: list[dict[str, Any]], marks: list[Marks]) -> Result:
+    """Write clients, models and, last of all, the summary: a folder with a summary is a finished run."""
+    config = federation.config
+    clients = [
+        {
+            "client": k,
+            "labelled": len(share.labelled),
+            "unlabelled": len(share.unlabelled),
+            "val": len(share.val),
+            "test": len(share.test),
+            "label_ratio": share.label_ratio,
+            "val_accuracy": None if math.isnan(marks[-1].val[k]) else marks[-1].val[k],
+            "test_accuracy": marks[-1].test[k],
+            "helpers": helper_lines(world.states[k]),
+        }
+        for k, share in enumerate(federation.split.shares)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in clients)
+    evaluated = [m for m in metrics if m["test_mean"] is not None]
+    best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
+    method = federation.method
+    um = method if isinstance(method, Um) else None
+    costs = paper_costs(
+        K=len(clients), M=um.M if um else 1, R=um.R if um else 0, F=um.F if um else 0, nu=um.nu if um else 1,
+        tau=some(config.sample_rate), n=some(config.rounds), size=federation.w0.numel(),
+    )  # fmt: skip
+    errors = [m["pseudo_error"] for m in metrics if m["pseudo_error"] is not None]
+    summary = {
+        "method": config.method,
+        "data": config.data,
+        "alpha": config.alpha,
+        "seed": config.seed,
+        "rounds": config.rounds,
+        "test_at_best_val": best["test_mean"],
+        "best_val_round": best["round"],
+        "best_test": max(m["test_mean"] for m in evaluated),
+        "final_test_mean": evaluated[-1]["test_mean"],
+        "final_test_var": evaluated[-1]["test_var"],
+        "final_pseudo_error": errors[-1] if errors else None,
+        "down_bytes": world.ledger.down,
+        "up_bytes": world.ledger.up,
+        "bytes_by_cause": world.ledger.moved,
+        "cost_formulas": costs if um else {},
+        "seconds": round(sum(m["seconds"] for m in metrics), 3),
+        "split_hash": federation.split.digest(),
+    }
+    with disk_errors(folder.path, f"Free some room, then `kithkin resume {folder.path}`."):
+        save_models(federation, folder, world)
+        write_whole(folder.clients, lambda draft: (draft.write_text(text, encoding="utf-8"), None)[1])
+        write_json(folder.summary, summary)
+    return Result(folder.path, summary, metrics, clients)
+
+
+def helper_lines(state: Any) -> list[dict[str, Any]]:
+    if not isinstance(state, UmState):
+        return []
+    return [{"client": h.client, "version": h.version, "relation": h.relation} for h in state.helpers.best_first()]
+
+
+def save_models(federation: Federation, folder: Folder, world: World) -> None:
+    """Every client's personal models; clients with the same model name the same tensor."""
+    pairs = zip(federation.clients, world.states, strict=True)
+    asked = [federation.method.personal(world.server, client, state, world.round) for client, state in pairs]
+    names: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    table: dict[str, list[str]] = {}
+    for k, models in enumerate(together(asked, federation.courier.compute.work)):
+        for w in models:
+            if id(w) not in names:
+                names[id(w)] = f"model-{len(names):04d}"
+                tensors[names[id(w)]] = w.detach().cpu().contiguous()
+        table[str(k)] = [names[id(w)] for w in models]
+    write_whole(folder.models, lambda draft: save_file(tensors, draft, metadata={"clients": json.dumps(table)}))
+
+
+def read_result(folder: Folder) -> Result:
+    summary = json.loads(folder.summary.read_text(encoding="utf-8"))
+    return Result(folder.path, summary, folder.read_lines(folder.metrics), folder.read_lines(folder.clients))

@@ -1,0 +1,197 @@
+"""A user's own pictures: what is accepted, and how each mistake is told."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from kithkin.data import load
+from kithkin.errors import KithkinError
+
+GREY = np.arange(6 * 8 * 10, dtype=np.uint8).reshape(6, 8, 10)
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+
+
+def saved(path, **arrays):
+    np.savez(path / "mine.npz", **arrays)
+    return str(path / "mine.npz")
+
+
+def test_grey_pictures_without_a_channel_axis(tmp_path):
+    dataset = load(saved(tmp_path, images=GREY, labels=LABELS))
+    assert dataset.images.shape == (6, 1, 8, 10)
+    assert np.array_equal(dataset.images[:, 0], GREY)
+    assert dataset.labels.dtype == np.int64
+    assert dataset.labels.tolist() == LABELS.tolist()
+    assert (dataset.name, dataset.classes, dataset.flip) == ("mine", ("0", "1", "2"), False)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("last", [True, False])
+def test_channels_first_and_last_are_told_apart(channels, last, tmp_path):
+    wanted = np.random.default_rng(0).integers(0, 256, (6, channels, 8, 10), dtype=np.uint8)
+    dataset = load(saved(tmp_path, images=wanted.transpose(0, 2, 3, 1) if last else wanted, labels=LABELS[:, None]))
+    assert np.array_equal(dataset.images, wanted)
+    assert dataset.images.flags.c_contiguous
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_floats_from_0_to_1_become_bytes(kind, tmp_path):
+    images = np.zeros((2, 8, 8), kind)
+    images[1, 0, :3] = [1, 0.5, 0.25]
+    dataset = load(saved(tmp_path, images=images, labels=[0, 1]))
+    assert dataset.images.dtype == np.uint8
+    assert dataset.images[1, 0, 0, :4].tolist() == [255, 128, 64, 0]
+
+
+@pytest.mark.parametrize("kind", ["U", "S"])
+def test_names_as_labels_become_sorted_classes(kind, tmp_path):
+    names = np.array(["dog", "cat", "owl", "cat", "dog", "cat"]).astype(kind)
+    dataset = load(saved(tmp_path, images=GREY, labels=names))
+    assert dataset.classes == ("cat", "dog", "owl")
+    assert dataset.labels.tolist() == [1, 0, 2, 0, 1, 0]
+
+
+def with_nan():
+    images = np.zeros((6, 8, 8))
+    images[3, 2, 1] = np.nan
+    return images
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": GREY}, "no array 'labels'"),
+        ({"labels": LABELS}, "no array 'images'"),
+        ({"images": GREY[:5], "labels": LABELS}, "5 images but 6 labels"),
+        ({"images": with_nan(), "labels": LABELS}, "NaN"),
+        ({"images": np.full((6, 8, 8), np.inf), "labels": LABELS}, "values from inf to inf"),
+        ({"images": GREY.astype(float), "labels": LABELS}, r"values from 0 to 255"),
+        ({"images": GREY.astype(np.int64), "labels": LABELS}, "type int64"),
+        ({"images": GREY[:, :7], "labels": LABELS}, "7x10 pixels is outside 8x8 to 64x64"),
+        ({"images": np.zeros((6, 65, 10), np.uint8), "labels": LABELS}, "65x10"),
+        ({"images": np.zeros((6, 8, 8, 2), np.uint8), "labels": LABELS}, r"\[6, 8, 8, 2\]"),
+        ({"images": np.zeros((6, 64), np.uint8), "labels": LABELS}, r"\[6, 64\]"),
+        ({"images": GREY[:0], "labels": LABELS[:0]}, "no picture"),
+        ({"images": GREY, "labels": LABELS - 1}, "negative label -1"),
+        ({"images": GREY, "labels": LABELS * 5}, "up to 10 but only 3"),
+        ({"images": GREY, "labels": LABELS * 0}, "one class only"),
+        ({"images": GREY, "labels": np.array(["a"] * 6)}, "one class only"),
+        ({"images": GREY, "labels": LABELS * 1.0}, "type float64"),
+        ({"images": GREY, "labels": np.stack([LABELS, LABELS], 1)}, r"shape \[6, 2\]"),
+        ({"images": GREY, "labels": LABELS.astype(object)}, "cannot be read"),
+        ({"images": np.array([None] * 6), "labels": LABELS}, "cannot be read"),
+    ],
+)
+def test_mistakes_in_an_npz_are_told(arrays, message, tmp_path):
+    with pytest.raises(KithkinError, match=message) as caught:
+        load(saved(tmp_path, **arrays))
+    assert "mine.npz" in caught.value.problem
+    assert caught.value.remedy
+
+
+class Bomb:
+    """Unpickling this would raise AssertionError."""
+
+    def __reduce__(self):
+        return exec, ("raise AssertionError('unpickled')",)
+
+
+def test_nothing_is_ever_unpickled(tmp_path):
+    with pytest.raises(KithkinError):
+        load(saved(tmp_path, images=GREY, labels=np.array([Bomb()] * 6)))
+    np.save(tmp_path / "bomb.npy", np.array([Bomb()]), allow_pickle=True)
+    with pytest.raises(KithkinError, match="not an npz"):
+        load(str(tmp_path / "bomb.npy"))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.floats(0, 1), at=st.floats(0, 1), value=st.integers(0, 255))
+def test_damaged_npz_never_ends_in_another_error(cut, at, value, tmp_path):
+    path = tmp_path / "damaged.npz"
+    np.savez_compressed(path, images=GREY, labels=LABELS)
+    content = bytearray(path.read_bytes())
+    content = content[: 1 + int(cut * (len(content) - 1))]
+    content[int(at * (len(content) - 1))] = value
+    path.write_bytes(content)
+    with suppress(KithkinError):
+        load(str(path))
+
+
+def test_unknown_name_and_missing_path_are_different_mistakes(tmp_path):
+    with pytest.raises(KithkinError, match="Did you mean 'digits'") as caught:
+        load("digit")
+    assert "path" in caught.value.remedy
+    for path in (tmp_path / "none.npz", tmp_path / "none"):
+        with pytest.raises(KithkinError, match="no file or folder"):
+            load(str(path))
+
+
+def picture_folder(path, mode="RGB", size=(10, 8)):
+    for label, name in enumerate(("cat", "dog")):
+        (path / name).mkdir()
+        for i in range(2):
+            Image.new(mode, size, color=None if mode == "1" else (40 * label + 10 * i)).save(path / name / f"{i}.png")
+    return path
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)])
+def test_folder_of_pictures(mode, channels, tmp_path):
+    picture_folder(tmp_path, mode)
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "cat" / ".DS_Store").write_bytes(b"junk")
+    (tmp_path / "notes.txt").write_text("beside the classes, so no picture")
+    dataset = load(str(tmp_path))
+    assert dataset.images.shape == (4, channels, 8, 10)
+    assert dataset.labels.tolist() == [0, 0, 1, 1]
+    assert dataset.classes == ("cat", "dog")
+    assert dataset.name == tmp_path.name
+    assert not dataset.flip
+
+
+def test_pixels_keep_their_places_and_first_picture_sets_the_mode(tmp_path):
+    picture_folder(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 10, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "cat" / "0.png")
+    Image.new("L", (10, 8), color=77).save(tmp_path / "dog" / "1.png")
+    images = load(str(tmp_path)).images
+    assert np.array_equal(images[0], pixels.transpose(2, 0, 1))
+    assert (images[3] == 77).all()
+
+
+def test_mistakes_in_a_folder_are_told(tmp_path):
+    with pytest.raises(KithkinError, match="no sub-folders"):
+        load(str(tmp_path))
+    picture_folder(tmp_path)
+    (tmp_path / "owl").mkdir()
+    with pytest.raises(KithkinError, match="owl holds no pictures"):
+        load(str(tmp_path))
+    bad = tmp_path / "owl" / "bad.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 10, 3), dtype=np.uint8)).save(bad)
+    bad.write_bytes(bad.read_bytes()[:200])
+    with pytest.raises(KithkinError, match=r"bad\.png cannot be read"):
+        load(str(tmp_path))
+    bad.write_bytes(b"not a picture")
+    with pytest.raises(KithkinError, match=r"bad\.png cannot be read"):
+        load(str(tmp_path))
+    Image.new("RGB", (9, 8)).save(bad)
+    with pytest.raises(KithkinError, match=r"bad\.png has 8x9 pixels, the first picture 8x10"):
+        load(str(tmp_path))
+    Image.new("RGB", (100, 8)).save(bad)
+    with pytest.raises(KithkinError, match="8x100 pixels is outside"):
+        load(str(tmp_path))
+    Image.new("I;16", (10, 8)).save(bad)
+    with pytest.raises(KithkinError, match="more than 8 bits"):
+        load(str(tmp_path))
+
+
+def test_one_class_is_not_enough(tmp_path):
+    (tmp_path / "cat").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "cat" / "a.png")
+    with pytest.raises(KithkinError, match="one class only"):
+        load(str(tmp_path))
