@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -17,50 +18,137 @@ from kithkin.config import RunConfig
 from kithkin.errors import KithkinError, unknown
 
 Positional = tyro.conf.Positional
+OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
+QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
+DEMO = {"data": "digits", "clients": 10, "rounds": 15, "width": 8, "batch_size": 32, "lr": 0.01, "device": "cpu"}
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 
 def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     """Plain flags as a run's config and its method's settings."""
-    from kithkin.methods import METHODS
-
-    method = flags.get("method", RunConfig.method)
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    settings = METHODS[method].settings
-    common, own = ({f.name for f in fields(c)} for c in (RunConfig, settings))
+    entry = _method(flags.get("method", RunConfig.method))
+    common, own = ({f.name for f in fields(c)} for c in (RunConfig, entry.settings))
     for name in flags:
         if name not in common | own:
-            raise unknown(f"setting of {method}", name, common | own)
+            raise unknown(f"setting of {flags.get('method', RunConfig.method)}", name, common | own)
     config = RunConfig(**{k: v for k, v in flags.items() if k in common})
-    return config, replace(settings, **{k: v for k, v in flags.items() if k in own})
+    return config, replace(entry.settings, **{k: v for k, v in flags.items() if k in own})
+
+
+def _method(name: str) -> Any:
+    from kithkin.methods import METHODS
+
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+def _parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[tuple[str, Any, Any]]) -> tuple[Any, Any]:
+    """All flags of a run with this method: parsed, and the method's settings apart."""
+    settings = _method(name).settings
+    group = name.replace("-", "_")
+    usual = field(default=_usual(argv, method=name))
+    Args = make_dataclass(
+        "Args", [("run", RunConfig, usual), (group, type(settings), field(default=settings)), *more], frozen=True
+    )
+    args: Any = tyro.cli(Args, prog=prog, description=about, args=argv, config=FLAT)
+    return args, getattr(args, group)
 
 
 def _run(argv: Sequence[str]) -> None:
     """Train a federation and write its run folder."""
     from kithkin.display import display_for
-    from kithkin.methods import METHODS
     from kithkin.record import run
 
     name = _given(argv, "--method") or RunConfig.method
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    entry = METHODS[name]
+    about = f"{_run.__doc__}\n\nMethod {name}: {_method(name).summary}. With --method NAME --help the settings of that method."
+    args, settings = _parse("kithkin run", about, name, argv, [OUT, QUIET])
+    result = run(args.run, settings, args.out, display_for(args.quiet))
+    if not args.quiet:
+        print_summary(result.summary, result.folder)
+
+
+def _explain(argv: Sequence[str]) -> None:
+    """Show what a method shares on a network, tensor by tensor, and what travels each round."""
+    from kithkin.explain import explain
+
+    if not argv or argv[0].startswith("-"):
+        print(f"usage: kithkin explain METHOD [flags of kithkin run]\n\n{_explain.__doc__}")
+        if not argv:
+            raise KithkinError("No method is named.", "`kithkin methods` lists them.")
+        return
+    args, settings = _parse(f"kithkin explain {argv[0]}", _explain.__doc__ or "", argv[0], argv[1:], [])
+    explain(args.run, settings)
+
+
+def _compare(argv: Sequence[str]) -> None:
+    """Run many methods, alphas and seeds, one folder each, and put them in one table."""
+    from kithkin import compare
+    from kithkin.methods import METHODS
+
+    own: dict[str, tuple[Any, list[str]]] = {}
+    for name, entry in METHODS.items():
+        for setting, kind in get_type_hints(type(entry.settings)).items():
+            own.setdefault(setting, (kind, []))[1].append(name)
+    own_fields = [
+        (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(names)}.")], None)
+        for setting, (kind, names) in own.items()
+    ]
+    about = "Settings of single methods go to those that have them; `kithkin run --method NAME --help` says what they mean."
+    Own = make_dataclass("Own", own_fields, frozen=True, namespace={"__doc__": about})
     Args = make_dataclass(
-        "Run",
+        "Compare",
         [
-            ("run", RunConfig, field(default=_usual(argv, method=name))),
-            (name.replace("-", "_"), type(entry.settings), field(default=entry.settings)),
-            ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None),
-            ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False),
+            ("methods", Annotated[tuple[str, ...], tyro.conf.arg(help="Methods to compare; `kithkin methods` lists them.")]),
+            ("alphas", Annotated[tuple[float, ...], tyro.conf.arg(help="How alike the clients are, one column each.")], (0.5,)),
+            ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
+            ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
+            ("jobs", Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.")], None),
+            QUIET,
+            ("run", OfAll, field(default=OfAll(**vars(_usual(argv))))),
+            ("own", Own, field(default=Own())),
         ],
         frozen=True,
     )
-    about = f"{_run.__doc__}\n\nMethod {name}: {entry.summary}. With --method NAME --help the settings of that method."
-    args: Any = tyro.cli(Args, prog="kithkin run", description=about, args=argv, config=FLAT)
-    result = run(args.run, getattr(args, name.replace("-", "_")), args.out, display_for(args.quiet))
-    if not args.quiet:
-        print_summary(result.summary, result.folder)
+    args: Any = tyro.cli(Args, prog="kithkin compare", description=_compare.__doc__, args=argv, config=FLAT)
+    given = {k: v for k, v in vars(args.own).items() if v is not None}
+
+    def settle_one(method: str) -> tuple[RunConfig, Any]:
+        theirs = {f.name for f in fields(_method(method).settings)}
+        return settle({**vars(args.run), "method": method, **{k: v for k, v in given.items() if k in theirs}})
+
+    cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
+    _compare_cells(cells, args.out, args.jobs, args.quiet)
+
+
+def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: bool) -> None:
+    from kithkin import compare
+
+    jobs = compare.default_jobs(cells[0].config.device) if jobs is None else jobs
+    results = compare.do_all(cells, jobs, quiet)
+    table = compare.rows(results)
+    compare.write_table(out, table, results)
+    if not quiet:
+        compare.print_table(table)
+
+
+def _demo(argv: Sequence[str]) -> None:
+    """Train a small federation on the embedded digits with four methods at two heterogeneities, and compare them."""
+    import tempfile
+
+    from kithkin import compare
+
+    def args(out: Path | None = None) -> Path | None:
+        return out
+
+    out = tyro.cli(args, prog="kithkin demo", description=_demo.__doc__, args=argv, config=FLAT)
+    print("Ten clients share 1,797 digits; each has its own mix of classes and its own share of labels. Nobody sends data.")
+    print("alpha 5: clients are much alike. alpha 0.5: very different. Four methods, about a minute on two cores.\n")
+    with tempfile.TemporaryDirectory() as folder:
+        where = out or Path(folder)
+        methods = ("um", "local", "fixavg", "fixavg-ft")
+        cells = compare.cells_of(methods, (5.0, 0.5), (0,), where, lambda method: settle({**DEMO, "method": method}))
+        _compare_cells(cells, where, None, quiet=False)
 
 
 def _resume(argv: Sequence[str]) -> None:
@@ -118,9 +206,21 @@ def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]],
     return command
 
 
+@dataclass(frozen=True)
+class OfAll(RunConfig):
+    """Every run. The defaults are those that suit the data set."""
+
+    method: tyro.conf.Suppress[str] = RunConfig.method
+    alpha: tyro.conf.Suppress[float] = RunConfig.alpha
+    seed: tyro.conf.Suppress[int] = RunConfig.seed
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": _run,
     "resume": _resume,
+    "compare": _compare,
+    "explain": _explain,
+    "demo": _demo,
     "methods": _methods,
     "data": _data,
 }
@@ -185,6 +285,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

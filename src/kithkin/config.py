@@ -46,8 +46,14 @@ class RunConfig:
     """Evaluate all personal models every so many rounds, and at the end."""
     checkpoint_every: int = 10
     """Save the run every so many rounds (0: only when interrupted)."""
+    save_models: bool = True
+    """Keep every client's personal model in the run folder."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+    compute: Literal["auto", "eager", "graphs"] = "auto"
+    """How training runs: eager is the reference; graphs replays captured CUDA graphs; auto takes the fastest that fits."""
+    precision: Literal["bf16", "fp32"] = "bf16"
+    """Arithmetic of graphs: bf16 is fast, fp32 exact. Everything else computes in fp32."""
     preset: Preset = "default"
     """paper: every value of the paper's experiments (K=100, 200 rounds, lr 1e-4 ...), where no flag says otherwise."""
     data_folder: Path | None = None

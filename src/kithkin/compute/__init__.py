@@ -4,6 +4,7 @@ A visit to a client is a coroutine that awaits *jobs* (`Fit`, `Predict`). `toget
 jobs that wait at one moment to the compute's `work`, which may run them one by one, side by side, or stacked.
 """
 
+from kithkin.compute.choose import choose
 from kithkin.compute.eager import Eager
 from kithkin.compute.jobs import Compute, Fit, Fitted, Lesson, Predict, Recipe, all_of, together
 from kithkin.compute.plan import batches, schedule
@@ -18,6 +19,7 @@ __all__ = [
     "Recipe",
     "all_of",
     "batches",
+    "choose",
     "schedule",
     "together",
 ]

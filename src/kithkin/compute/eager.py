@@ -33,8 +33,8 @@ class Eager:
         n = net.layout.trained
         anchor, speed = job.w.clone(), torch.zeros_like(net.g)
         total = torch.zeros((), device=self.device)
-        mu = len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled))
-        net.w.copy_(job.w)
+        mu = torch.tensor(len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled)), device=self.device)
+        net.load(job.w)
         net.module.train()
         for number, step in enumerate(steps):
             labelled = step.labelled and self._half(lesson, step.labelled, True, job.key, number)
@@ -66,7 +66,7 @@ class Eager:
     @torch.no_grad()
     def predict(self, job: Predict) -> Tensor:
         net = self.network
-        net.w.copy_(job.w)
+        net.load(job.w)
         net.module.eval()
         answers: list[Tensor] = []
         for start in range(0, max(1, len(job.rows)), CHUNK):
@@ -77,7 +77,7 @@ class Eager:
                 keys = job.key + at + torch.arange(job.passes, device=self.device)[:, None] * len(job.rows)
                 p = net.passes(x, keys).float().softmax(2).mean(0)
             else:
-                p = net.module(x).float().softmax(1)
+                p = net(x).float().softmax(1)
             answers.append(p)
         return torch.cat(answers)
 

@@ -39,7 +39,7 @@ def centred(x: Tensor) -> Tensor:
     return x * 2 - 1
 
 
-def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelled: Half | None, mu: float) -> Tensor:
+def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelled: Half | None, mu: Tensor) -> Tensor:
     """The loss of one step; `mu` is the client's labelled share, used by the weighted objective alone."""
     fixmatch = recipe.objective == "fixmatch"
     xs: list[Tensor] = []
@@ -55,7 +55,7 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
             # The label is the model's answer as it would be evaluated: running statistics, no dropout.
             network.module.eval()
             with torch.no_grad():
-                p = network.module(centred(augment.weak(x, unlabelled.keys, recipe.flip))).softmax(1)
+                p = network(centred(augment.weak(x, unlabelled.keys, recipe.flip))).float().softmax(1)
             network.module.train()
             confidence, guess = p.max(1)
             certain = (confidence >= recipe.threshold).float()
@@ -63,7 +63,7 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
         xs.append(centred(x))
         keys.append(unlabelled.keys)
     with network.throwing(torch.cat(keys)):
-        logits = network.module(torch.cat(xs)).float()
+        logits = network(torch.cat(xs)).float()
     log_f = functional.log_softmax(logits, 1)
     loss = torch.zeros((), device=log_f.device)
     if labelled:

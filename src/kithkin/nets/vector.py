@@ -5,6 +5,7 @@ vector. What is norm and what is head is found by module *type*, never by name.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateImportUsage=false, reportPrivateUsage=false
 # (torch's own stubs leave these open)
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -114,24 +115,63 @@ def initial_vector(build: Callable[[], nn.Module], seed: int) -> Tensor:
 class Network:
     """One network whose parameters, gradients and buffers are views of flat tensors; load a vector, and it is that model."""
 
-    def __init__(self, build: Callable[[], nn.Module], device: torch.device) -> None:
+    def __init__(self, build: Callable[[], nn.Module], device: torch.device, bf16: bool = False) -> None:
         with torch.random.fork_rng(devices=[]):
             self.module = build().to(device)
+        self.bf16 = bf16
         self.drops = dropouts(self.module)
         self.layout = layout_of(self.module)
         self.device = device
-        self.w = read(self.module, self.layout).to(device)
+        start = read(self.module, self.layout)
+        self.w = torch.empty(self.layout.size, device=device)
         self.g = torch.zeros(self.layout.trained, device=device)
         owners = dict(self.module.named_modules())
-        for slot in self.layout.slots:
+        self.parameters: list[Tensor] = []
+        views, grads = self.views(self.w), self.views(self.g)
+        for i, (slot, view) in enumerate(zip(self.layout.slots, views, strict=True)):
             prefix, _, name = slot.name.rpartition(".")
-            view = self.w[slot.start : slot.stop].view(slot.shape)
             if slot.trained:
                 parameter = cast(nn.Parameter, getattr(owners[prefix], name))
-                parameter.data = view
-                parameter.grad = self.g[slot.start : slot.stop].view(slot.shape)
+                parameter.data, parameter.grad = view, grads[i]
+                self.parameters.append(parameter)
             else:
                 setattr(owners[prefix], name, view)
+        self.load(start)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """A flat tensor cut into the network's shapes: all of them, or as many as it covers."""
+        slots = [s for s in self.layout.slots if s.stop <= len(flat)]
+        return [self._view(flat[s.start : s.stop], s.shape) for s in slots]
+
+    def _view(self, flat: Tensor, shape: torch.Size) -> Tensor:
+        if not self.bf16 or len(shape) != 4:
+            return flat.view(shape)
+        # Kept as the channels-last kernels want it, so that no step has to turn it over.
+        return flat.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
+
+    def load(self, w: Tensor) -> None:
+        """Become the model `w`."""
+        self._turn(w, self.w, inwards=True)
+
+    def save(self, w: Tensor) -> None:
+        """Write the model into `w`."""
+        self._turn(self.w, w, inwards=False)
+
+    def _turn(self, source: Tensor, target: Tensor, inwards: bool) -> None:
+        if not self.bf16:
+            target.copy_(source)
+            return
+        theirs = [(source if inwards else target)[s.start : s.stop].view(s.shape) for s in self.layout.slots]
+        mine = self.views(self.w)
+        torch._foreach_copy_(*((mine, theirs) if inwards else (theirs, mine)))
+
+    def __call__(self, *x: Tensor, part: Callable[..., Any] | None = None) -> Any:
+        """The module's (or a part's) answer; in bfloat16 and channels-last where the network was made so."""
+        if not self.bf16:
+            return (part or self.module)(*x)
+        x = tuple(t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in x)
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+            return (part or self.module)(*x)
 
     @contextmanager
     def throwing(self, keys: Tensor | None) -> Generator[None, None, None]:
@@ -148,8 +188,8 @@ class Network:
         """Logits [T, B, C] of T dropout passes, `keys` [T, B]. Where a network has `trunk` and `tail`, its trunk runs once."""
         T = keys.shape[0]
         trunk, tail = getattr(self.module, "trunk", None), getattr(self.module, "tail", None)
-        parts: tuple[Tensor, ...] = trunk(x) if trunk and tail else (x,)
+        parts: tuple[Tensor, ...] = self(x, part=trunk) if trunk and tail else (x,)
         wide = [part.repeat(T, *(1,) * (part.dim() - 1)) for part in parts]
         with self.throwing(keys.flatten()):
-            logits = cast(Tensor, (tail if trunk and tail else self.module)(*wide))
+            logits = cast(Tensor, self(*wide, part=tail if trunk and tail else None))
         return logits.unflatten(0, (T, len(x)))

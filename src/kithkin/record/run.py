@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import kithkin
-from kithkin.compute import Eager, together
+from kithkin.compute import choose, together
 from kithkin.config import RunConfig, as_json, from_json
 from kithkin.data import Dataset, Split, deal, load
 from kithkin.errors import KithkinError, unknown
@@ -131,7 +131,7 @@ def assemble(
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, dataset.flip)
     setting = Setting(layout_of(build()), training, some(config.rounds), config.seed, device)
     method = METHODS[config.method].make(settings, setting)
-    courier = LocalCourier(clients, exams, Eager(build, device))
+    courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(device))
 
@@ -299,7 +299,8 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "split_hash": federation.split.digest(),
     }
     with disk_errors(folder.path, f"Free some room, then `kithkin resume {folder.path}`."):
-        save_models(federation, folder, world)
+        if config.save_models:
+            save_models(federation, folder, world)
         write_whole(folder.clients, lambda draft: (draft.write_text(text, encoding="utf-8"), None)[1])
         write_json(folder.summary, summary)
     return Result(folder.path, summary, metrics, clients)

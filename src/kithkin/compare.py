@@ -1,0 +1,216 @@
+"""Many runs side by side: every method at every alpha with every seed, one folder a cell, then one table."""
+
+from __future__ import annotations
+
+import csv
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kithkin.config import RunConfig, as_json
+from kithkin.display import display_for
+from kithkin.errors import KithkinError
+from kithkin.record import Folder, Result, resume, run
+
+HARM = 0.03  # a client is harmed if it ends more than 3 points below its own local model
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a comparison."""
+
+    config: RunConfig
+    settings: Any
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one alpha, over all seeds."""
+
+    method: str
+    alpha: float
+    seeds: int
+    test: float
+    test_sd: float  # over seeds; NaN with one seed
+    variance: float  # over clients
+    worst_decile: float  # mean test accuracy of the worst tenth of the clients
+    label_error: float  # of the pseudo labels of the last round
+    megabytes: float
+    seconds: float
+    gain: float  # mean over clients of the gain over `local`
+    harmed: float  # share of clients that end more than 3 points below their own local model
+
+
+def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
+    """Run a cell, go on with it, or read it if it is finished."""
+    if one_thread:
+        torch.set_num_threads(1)
+    folder = Folder(cell.folder)
+    if not folder.manifest.exists():
+        return run(cell.config, cell.settings, cell.folder, display_for(quiet))
+    found, wanted = folder.read_manifest()["config"], as_json(cell.config.resolved())
+    differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
+    if differs:
+        raise KithkinError(
+            f"{cell.folder} holds a run with another {', '.join(differs)}.", "Give the same flags, or another --out."
+        )
+    return resume(cell.folder, display_for(quiet))
+
+
+def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
+    """All cells, several at a time in processes of one thread each where there is no GPU to share."""
+    if jobs <= 1 or len(cells) == 1:
+        return [do(cell, quiet) for cell in cells]
+    results: dict[int, Result] = {}
+    bar = (TextColumn("[bold]runs"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (*bar, TextColumn("{task.fields[last]}"))
+    with (
+        Progress(*columns, console=Console(stderr=True), disable=quiet) as progress,
+        ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        task = progress.add_task("runs", total=len(cells), last="")
+        waiting = {pool.submit(do, cell, True, True): i for i, cell in enumerate(cells)}
+        try:
+            for future in as_completed(waiting):
+                i = waiting[future]
+                results[i] = future.result()
+                progress.update(task, advance=1, last=f"{cells[i].folder.name}: {results[i].summary['test_at_best_val']:.3f}")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [results[i] for i in range(len(cells))]
+
+
+def default_jobs(device: str) -> int:
+    """On a GPU one run at a time; else a process a core."""
+    gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    return 1 if gpu else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def rows(results: Sequence[Result]) -> list[Row]:
+    """The table's rows, in the order of the cells."""
+    groups: dict[tuple[str, float], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.summary["method"], result.summary["alpha"]), []).append(result)
+    alone = {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
+    table: list[Row] = []
+    for (method, alpha), group in groups.items():
+        gains = [g for r in group for g in gains_over(alone.get((alpha, r.summary["seed"])), accuracies(r))]
+        tests = [r.summary["test_at_best_val"] for r in group]
+        errors = [e for r in group if (e := r.summary["final_pseudo_error"]) is not None]
+        row = Row(
+            method=method,
+            alpha=alpha,
+            seeds=len(group),
+            test=fmean(tests),
+            test_sd=stdev(tests) if len(tests) > 1 else math.nan,
+            variance=fmean(r.summary["final_test_var"] for r in group),
+            worst_decile=fmean(worst_decile(accuracies(r)) for r in group),
+            label_error=fmean(errors) if errors else math.nan,
+            megabytes=fmean((r.summary["down_bytes"] + r.summary["up_bytes"]) / 1e6 for r in group),
+            seconds=fmean(r.summary["seconds"] for r in group),
+            gain=fmean(gains) if gains else math.nan,
+            harmed=fmean(g < -HARM for g in gains) if gains else math.nan,
+        )
+        table.append(row)
+    return table
+
+
+def accuracies(result: Result) -> list[float]:
+    return [client["test_accuracy"] for client in result.clients]
+
+
+def gains_over(local: Sequence[float] | None, own: Sequence[float]) -> list[float]:
+    return [] if local is None else [b - a for a, b in zip(local, own, strict=True)]
+
+
+def worst_decile(values: Sequence[float]) -> float:
+    """The mean of the worst tenth, at least one client.
+
+    >>> worst_decile([0.9, 0.1, 0.5])
+    0.1
+    """
+    return fmean(sorted(values)[: max(1, len(values) // 10)])
+
+
+HEADS = ("method", "alpha", "test", "variance", "worst 10%", "label error", "MB", "seconds", "vs local", "harmed")
+LEGEND = (
+    "test: mean over clients at the best validation round (± sd over seeds). variance: of test accuracy over clients.\n"
+    "worst 10%: mean of the worst tenth of the clients. label error: wrong pseudo labels in the last round. MB: moved.\n"
+    "vs local: mean gain of a client over its own local model. harmed: clients that end more than 3 points below it."
+)
+
+
+def shown(row: Row) -> list[str]:
+    """A row as people read it; a dash where there is nothing to say."""
+    sd = "" if math.isnan(row.test_sd) else f" ± {row.test_sd:.3f}"
+    figures = [f"{row.test:.3f}{sd}", f"{row.variance:.4f}", f"{row.worst_decile:.3f}", f"{row.label_error:.3f}"]
+    more = [f"{row.megabytes:,.1f}", f"{row.seconds:,.1f}", f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
+    cells = [row.method, f"{row.alpha:g}", *figures, *more]
+    return ["-" if "nan" in cell else cell for cell in cells]
+
+
+def print_table(table: Sequence[Row]) -> None:
+    seeds = sorted({row.seeds for row in table})
+    title = f"mean over {seeds[0]} seed{'s' * (seeds[0] > 1)}"
+    screen = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for i, head in enumerate(HEADS):
+        screen.add_column(head, justify="right" if i else "left", no_wrap=head not in ("label error", "worst 10%"))
+    for before, row in zip([None, *table], table, strict=False):
+        if before and before.alpha != row.alpha:
+            screen.add_section()
+        screen.add_row(*shown(row))
+    Console().print(screen)
+    Console().print(LEGEND, style="dim", highlight=False)
+
+
+def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -> None:
+    """table.md and table.csv; gains.csv has every client's gain over its local model."""
+    heads = list(HEADS)
+    lines = [heads, ["---"] * len(heads), *(shown(row) for row in table)]
+    (folder / "table.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
+    with (folder / "table.csv").open("w", newline="", encoding="utf-8") as f:
+        writer = csv.DictWriter(f, list(Row.__dataclass_fields__))
+        writer.writeheader()
+        writer.writerows({k: "" if v != v else v for k, v in vars(row).items()} for row in table)
+    alone = {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
+    with (folder / "gains.csv").open("w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f)
+        out.writerow(["method", "alpha", "seed", "client", "test_accuracy", "gain_over_local"])
+        for r in results:
+            s, own = r.summary, accuracies(r)
+            gains: Sequence[Any] = gains_over(alone.get((s["alpha"], s["seed"])), own) or [""] * len(own)
+            out.writerows(
+                [s["method"], s["alpha"], s["seed"], k, a, g] for k, (a, g) in enumerate(zip(own, gains, strict=True))
+            )
+
+
+def cells_of(
+    methods: Sequence[str],
+    alphas: Sequence[float],
+    seeds: Sequence[int],
+    out: Path,
+    settle: Callable[[str], tuple[RunConfig, Any]],
+) -> list[Cell]:
+    """Every cell, alpha by alpha; `settle` gives a method's config and settings."""
+    cells: list[Cell] = []
+    for alpha in alphas:
+        for method in methods:
+            config, settings = settle(method)
+            for seed in seeds:
+                this = replace(config, alpha=alpha, seed=seed)
+                cells.append(Cell(this, settings, out / f"{method}-a{alpha:g}-s{seed}"))
+    return cells

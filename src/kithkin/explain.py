@@ -1,0 +1,119 @@
+"""What a method shares on a network: every tensor as shared, local or buffer, and what travels each round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from kithkin.config import RunConfig
+from kithkin.data import load
+from kithkin.federation import paper_costs
+from kithkin.federation.ledger import NUMBER
+from kithkin.methods import METHODS, Method, Setting, Training, check, sees_all_labels
+from kithkin.methods.fedavg import FedAvg
+from kithkin.methods.mix import Mix
+from kithkin.methods.um import Um
+from kithkin.nets import Layout, ResNet9, layout_of
+
+
+@dataclass(frozen=True)
+class Line:
+    """One tensor of the network."""
+
+    name: str
+    shape: tuple[int, ...]
+    numbers: int
+    part: str  # head, norm or body
+    role: str  # shared, local; buffers say so
+
+
+def lines(method: Method, layout: Layout) -> list[Line]:
+    """Every tensor with its role. Of a mix, the part that shares least."""
+    shared = shared_numbers(method, layout)
+    norm, head = layout.norm, layout.head()
+    found: list[Line] = []
+    for slot in layout.slots:
+        role = "shared" if bool(shared[slot.start]) else "local"
+        part = "norm" if bool(norm[slot.start]) else "head" if bool(head[slot.start]) else "body"
+        role += "" if slot.trained else " buffer"
+        found.append(Line(slot.name, tuple(slot.shape), slot.stop - slot.start, part, role))
+    return found
+
+
+def shared_numbers(method: Method, layout: Layout) -> torch.Tensor:
+    """Which numbers of the model ever leave the client."""
+    if isinstance(method, FedAvg):
+        return method.shared
+    if isinstance(method, Mix):
+        return torch.stack([m.shared for m in method.methods]).all(0)
+    return torch.full((layout.size,), isinstance(method, Um) and method.M > 1)
+
+
+def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str, str]]:
+    """What a round moves, in words and bytes."""
+    K, tau = config.clients or 0, config.sample_rate or 0.0
+    cohort = max(1, int(tau * K + 0.5))
+    size = layout.size * NUMBER
+    if isinstance(method, Um):
+        if method.M == 1:
+            return [("each round", "nothing: every client trains alone")]
+        costs = paper_costs(K, method.M, method.R, method.F, method.nu, tau, config.rounds or 0, layout.size)
+        return [
+            ("once, warm-up", f"{K} models up: {amount(K * size)}"),
+            (f"rounds before {method.F}, search", f"{method.R} models to each of {K} clients: {amount(K * method.R * size)}"),
+            (
+                f"every {method.nu} rounds, refresh",
+                f"at most {method.M - 1} newer models to each client: {amount(K * (method.M - 1) * size)}",
+            ),
+            ("each round, upload", f"{cohort} models: {amount(cohort * size)}"),
+            ("whole run, at most (28)", amount(costs["helper_lists_28"])),
+            ("whole run, greedy search (27)", amount(costs["greedy_27"])),
+        ]
+    parts = method.methods if isinstance(method, Mix) else (method,)
+    sent = sum(int(part.shared.sum()) for part in parts if isinstance(part, FedAvg)) * NUMBER
+    told = [("each round", f"{cohort} clients, {amount(sent)} down and {amount(sent)} up each: {amount(2 * cohort * sent)}")]
+    before = max((part.share_all_until for part in parts if isinstance(part, FedAvg)), default=0)
+    if before:
+        told.insert(0, (f"rounds 1 to {before}", f"the whole model (FedAvg): {amount(2 * cohort * size)}"))
+    return told
+
+
+def amount(size: float) -> str:
+    """Bytes as people read them.
+
+    >>> amount(1234567)
+    '1.23 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def explain(config: RunConfig, settings: Any) -> None:
+    """Print it for the network that a run with this config would train."""
+    config = config.checked().resolved()
+    dataset = load(config.data, config.data_folder)
+    check(config.method, settings, config.clients or 0)
+    layout = layout_of(ResNet9(dataset.images.shape[1], len(dataset.classes), config.width or 0))
+    training = Training(config.epochs, config.batch_size or 0, config.lr or 0.0, config.momentum, dataset.flip)
+    setting = Setting(layout, training, config.rounds or 0, config.seed, torch.device("cpu"))
+    method = METHODS[config.method].make(settings, setting)
+    console = Console()
+    console.print(f"[bold]{config.method}[/]: {METHODS[config.method].summary}")
+    table = Table("tensor", "shape", "numbers", "part", "role")
+    for line in lines(method, layout):
+        style = "" if line.role.startswith("shared") else "yellow"
+        table.add_row(line.name, "x".join(map(str, line.shape)), f"{line.numbers:,}", line.part, line.role, style=style)
+    console.print(table)
+    facts = Table(show_header=False, box=None)
+    facts.add_row("labels", "all training labels are given" if sees_all_labels(settings) else "each client's own labelled part")
+    facts.add_row("model", f"{layout.size:,} numbers, {amount(layout.size * NUMBER)}; {layout.trained:,} of them are trained")
+    for what, how in traffic(method, config, layout):
+        facts.add_row(what, how)
+    console.print(facts)
