@@ -241,21 +241,21 @@ def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], a
 def _usual(argv: Sequence[str], **more: Any) -> RunConfig:
     """The defaults that suit the chosen data set and preset, so that --help shows them."""
     chosen = {name: _given(argv, f"--{name}") for name in ("data", "preset")}
-    return RunConfig(**{k: v for k, v in chosen.items() if v}, **more).resolved()  # pyright: ignore[reportArgumentType]
+    return RunConfig(**{k: v for k, v in chosen.items() if v}, **more).checked().resolved()  # pyright: ignore[reportArgumentType]
 
 
 def _given(argv: Sequence[str], flag: str) -> str | None:
-    """The value of a flag before parsing, since the other flags depend on it."""
+    """The last value of a flag, before parsing: the other flags depend on it."""
+    value = None
     for i, word in enumerate(argv):
         if word == flag and i + 1 < len(argv):
-            return argv[i + 1]
+            value = argv[i + 1]
         if word.startswith(flag + "="):
-            return word[len(flag) + 1 :]
-    return None
+            value = word[len(flag) + 1 :]
+    return value
 
 
 def print_summary(summary: dict[str, Any], folder: Path) -> None:
-    table = Table(show_header=False, box=None)
     moved = summary["down_bytes"] + summary["up_bytes"]
     causes = ", ".join(f"{cause} {size / 1e6:,.1f}" for cause, size in summary["bytes_by_cause"].items())
     rows = [
@@ -264,15 +264,14 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
         ("best test accuracy of any round", f"{summary['best_test']:.4f}"),
         ("MB moved", f"{moved / 1e6:,.1f} ({causes})" if causes else "0"),
         ("seconds", f"{summary['seconds']:,.1f}"),
-        ("folder", escape(str(folder))),
+        ("folder", str(folder)),
     ]
     if summary["cost_formulas"]:
         lists = summary["cost_formulas"]["helper_lists_28"]
         greedy = summary["cost_formulas"]["greedy_27"]
         rows.insert(4, ("MB by the paper's formulas", f"{lists / 1e6:,.1f} helper lists (28), {greedy / 1e6:,.1f} greedy (27)"))
     for name, value in rows:
-        table.add_row(name, value)
-    Console().print(table)
+        print(f"{name:33} {value}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

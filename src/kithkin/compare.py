@@ -146,11 +146,12 @@ def worst_decile(values: Sequence[float]) -> float:
     return fmean(sorted(values)[: max(1, len(values) // 10)])
 
 
-HEADS = ("method", "alpha", "test", "variance", "worst 10%", "label error", "MB", "seconds", "vs local", "harmed")
+HEADS = ("method", "alpha", "test", "var", "worst\n10%", "label\nerror", "MB", "sec", "vs\nlocal", "harm")
 LEGEND = (
-    "test: mean over clients at the best validation round (± sd over seeds). variance: of test accuracy over clients.\n"
-    "worst 10%: mean of the worst tenth of the clients. label error: wrong pseudo labels in the last round. MB: moved.\n"
-    "vs local: mean gain of a client over its own local model. harmed: clients that end more than 3 points below it."
+    "test: mean over clients at the best validation round (± sd over seeds). var: its variance over clients.\n"
+    "worst 10%: mean of the worst tenth of the clients. label error: wrong pseudo labels in the last round.\n"
+    "MB: moved in all. sec: seconds. "
+    "vs local: mean gain of a client over its own local model. harm: clients that end more than 3 points below it."
 )
 
 
@@ -166,9 +167,11 @@ def shown(row: Row) -> list[str]:
 def print_table(table: Sequence[Row]) -> None:
     seeds = sorted({row.seeds for row in table})
     title = f"mean over {seeds[0]} seed{'s' * (seeds[0] > 1)}"
-    screen = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    screen = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True
+    )
     for i, head in enumerate(HEADS):
-        screen.add_column(head, justify="right" if i else "left", no_wrap=head not in ("label error", "worst 10%"))
+        screen.add_column(head, justify="right" if i else "left", no_wrap=True)
     for before, row in zip([None, *table], table, strict=False):
         if before and before.alpha != row.alpha:
             screen.add_section()
@@ -179,7 +182,7 @@ def print_table(table: Sequence[Row]) -> None:
 
 def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -> None:
     """table.md and table.csv; gains.csv has every client's gain over its local model."""
-    heads = list(HEADS)
+    heads = [head.replace("\n", " ") for head in HEADS]
     lines = [heads, ["---"] * len(heads), *(shown(row) for row in table)]
     (folder / "table.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
     with (folder / "table.csv").open("w", newline="", encoding="utf-8") as f:

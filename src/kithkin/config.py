@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from kithkin.errors import KithkinError
+from kithkin.errors import KithkinError, unknown
 
 Preset = Literal["default", "paper"]
 
@@ -67,6 +67,7 @@ class RunConfig:
 
     def checked(self) -> RunConfig:
         """Itself, if every value is lawful whatever the data."""
+        check_choices(self)
         positive = ("clients", "rounds", "epochs", "batch_size", "lr", "width", "eval_every", "alpha")
         for name in positive:
             value = getattr(self, name)
@@ -85,16 +86,24 @@ class RunConfig:
         return self
 
 
+def check_choices(settings: Any) -> None:
+    """Refuse a word that is none of a field's choices."""
+    for name, kind in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise unknown("--" + name.replace("_", "-"), str(value), get_args(kind))
+
+
 def bad(name: str, value: object, rule: str) -> KithkinError:
     """A setting that cannot be, named as its flag."""
     flag = "--" + name.replace("_", "-")
     return KithkinError(f"{flag} is {value}; it {rule}.", f"Give another {flag}.")
 
 
-# Measured, not copied: see docs/defaults.md for how these were chosen.
+# Measured, not copied: docs/defaults.md says how.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "*": {"clients": 10, "rounds": 50, "sample_rate": 0.5, "batch_size": 32, "lr": 0.01, "width": 16},
-    "digits": {"clients": 20, "rounds": 30, "sample_rate": 0.5, "batch_size": 16, "lr": 0.01, "width": 16},
+    "digits": {"clients": 20, "rounds": 30, "sample_rate": 0.5, "batch_size": 32, "lr": 0.01, "width": 8},
     "fashion-mnist": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 3e-3, "width": 64},
     "cifar-10": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 3e-3, "width": 64},
     "organamnist": {"clients": 20, "rounds": 100, "sample_rate": 1.0, "batch_size": 64, "lr": 3e-3, "width": 64},

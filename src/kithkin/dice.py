@@ -6,6 +6,8 @@ key; so padding a batch, capturing it in a graph or stacking clients changes not
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -26,10 +28,14 @@ def mix(z: Tensor) -> Tensor:
     return z ^ _shift(z, 31)
 
 
+@cache
+def _counter(n: int, device: torch.device) -> Tensor:
+    return torch.arange(1, n + 1, device=device) * GOLDEN
+
+
 def bits(keys: Tensor, n: int) -> Tensor:
     """`n` random 64-bit numbers for every key: shape [*keys.shape, n]."""
-    counter = torch.arange(1, n + 1, device=keys.device) * GOLDEN
-    return mix(mix(keys).unsqueeze(-1) + counter)
+    return mix(mix(keys).unsqueeze(-1) + _counter(n, keys.device))
 
 
 def uniform(keys: Tensor, n: int) -> Tensor:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from kithkin.config import RunConfig
@@ -50,15 +51,14 @@ class Live:
 
     def start(self, config: RunConfig, already: int) -> None:
         name = self.title or f"{config.method} on {config.data}"
-        figures = "" if already else "warming up"
-        self.task = self.progress.add_task(name, total=config.rounds, completed=already, figures=figures)
+        self.task = self.progress.add_task(escape(name), total=config.rounds, completed=already, figures="starting")
         self.progress.start()
 
     def round(self, line: dict[str, Any], moved: int) -> None:
         self.progress.update(self.task, completed=line["round"], figures=describe(line, moved, self.last))
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text)
+        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self.progress.stop()

@@ -19,7 +19,8 @@ def key(*address: Address) -> int:
     >>> key(0, "split") == key(0, "split") != key(1, "split")
     True
     """
-    digest = hashlib.blake2b(repr(address).encode(), digest_size=8).digest()
+    plain = tuple(part if isinstance(part, str) else int(part) for part in address)  # NumPy's integers read as Python's
+    digest = hashlib.blake2b(repr(plain).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

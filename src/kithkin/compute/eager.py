@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class Eager:
         self.device = device
 
     def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
-        return [self.fit(job) if isinstance(job, Fit) else self.predict(job) for job in jobs if isinstance(job, Fit | Predict)]
+        return [self.fit(job) if isinstance(job, Fit) else self.predict(cast(Predict, job)) for job in jobs]
 
     def fit(self, job: Fit) -> Fitted:
         """SGD with momentum over the flat vector, with a pull towards an anchor that may follow (FedProx, pFedMe)."""

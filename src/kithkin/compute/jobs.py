@@ -102,13 +102,17 @@ def together(visits: Sequence[Coroutine[Any, Any, Outcome]], work: Callable[[Seq
     """Run visits in step: all that they wait for at one moment is worked on at once."""
     outcomes: dict[int, Outcome] = {}
     answers: dict[int, list[Any] | None] = dict.fromkeys(range(len(visits)))
-    while answers:
-        asked: dict[int, Sequence[Job[Any]]] = {}
-        for i, answer in answers.items():
-            try:
-                asked[i] = visits[i].send(answer)
-            except StopIteration as end:
-                outcomes[i] = end.value
-        done = iter(work([job for jobs in asked.values() for job in jobs]) if asked else [])
-        answers = {i: [next(done) for _ in jobs] for i, jobs in asked.items()}
+    try:
+        while answers:
+            asked: dict[int, Sequence[Job[Any]]] = {}
+            for i, answer in answers.items():
+                try:
+                    asked[i] = visits[i].send(answer)
+                except StopIteration as end:
+                    outcomes[i] = end.value
+            done = iter(work([job for jobs in asked.values() for job in jobs]) if asked else [])
+            answers = {i: [next(done) for _ in jobs] for i, jobs in asked.items()}
+    finally:
+        for visit in visits:
+            visit.close()
     return [outcomes[i] for i in range(len(visits))]

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kithkin.data.fetching import download, take
-from kithkin.data.official import SOURCES, Source, find, source_of
+from kithkin.data.official import DIGITS, SOURCES, Source, find, source_of
 from kithkin.data.reading import Checked, visit
-from kithkin.data.sources import DIGITS, load
+from kithkin.data.sources import load
 from kithkin.data.split import Split, deal
 from kithkin.errors import KithkinError
 

@@ -62,6 +62,7 @@ class Source:
         )
 
 
+DIGITS = "digits"  # embedded: it has no files
 _ZALANDO = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _MEDMNIST = "https://zenodo.org/records/10519652/files"
 
@@ -168,7 +169,7 @@ SOURCES = {source.name: source for source in (_FASHION_MNIST, _CIFAR_10, _ORGANA
 def source_of(name: str) -> Source:
     """The official data set of this name."""
     if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
+        raise unknown("data set", name, [DIGITS, *SOURCES])
     return SOURCES[name]
 
 

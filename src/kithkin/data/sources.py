@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from kithkin.data.dataset import Dataset
-from kithkin.data.official import SOURCES
+from kithkin.data.official import DIGITS, SOURCES
 from kithkin.data.own import read_own
 from kithkin.data.reading import read
 from kithkin.errors import KithkinError, unknown
-
-DIGITS = "digits"
 
 
 def load(data: str, folder: Path | None = None) -> Dataset:

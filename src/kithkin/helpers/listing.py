@@ -86,8 +86,11 @@ class HelperList:
 
     def fill(self, helpers: Iterable[Helper]) -> HelperList:
         """Algorithm 1, line 18: random models join while there is room."""
-        new = [h for h in helpers if h.client not in self][: self.M - len(self)]
-        return replace(self, helpers=(*self.helpers, *new))
+        now = self
+        for helper in helpers:
+            if len(now) < now.M and helper.client not in now:
+                now = replace(now, helpers=(*now.helpers, helper))
+        return now
 
     def best_first(self) -> list[Helper]:
         return sorted(self.helpers, key=lambda h: -h.relation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from kithkin.compute import Recipe
-from kithkin.config import bad
+from kithkin.config import bad, check_choices
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper, HelperList, Score, Terms
 from kithkin.methods.base import Client, Held, Method, Training
@@ -29,17 +30,26 @@ STATES = (Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, Pool, Sc
 
 
 @dataclass(frozen=True)
-class LocalSettings:
-    warmup_epochs: int = 5
+class WarmSettings:
+    warmup_epochs: int = 10
     """Passes over the own labelled data before round 1."""
     mc_samples: int = 10
     """T, dropout passes behind every uncertainty."""
-    losses: Literal["alternate", "weighted"] = "alternate"
-    """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
 
 
 @dataclass(frozen=True)
-class UmSettings(LocalSettings):
+class LocalSettings(WarmSettings):
+    objective: Literal["labelled-only", "own-labels", "fixmatch"] = "labelled-only"
+    """labelled-only: no unlabelled data; own-labels: the own model labels them, as um without helpers; fixmatch."""
+    threshold: float = 0.95
+    """FixMatch takes a label where it is at least this certain."""
+
+
+@dataclass(frozen=True)
+class UmSettings(WarmSettings):
+    losses: Literal["alternate", "weighted"] = "alternate"
+    """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
+
     helpers: int = 5
     """M, length of the helper list, the client itself included."""
     candidates: int = 2
@@ -136,7 +146,8 @@ def _um(s: UmSettings, at: Setting) -> Um:
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
-    return local(_recipe(s.losses, at), s.mc_samples, s.warmup_epochs, at.seed)
+    recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, threshold=s.threshold)
+    return local(recipe, s.mc_samples, s.warmup_epochs, at.seed, s.objective == "labelled-only")
 
 
 def _fedavg(s: AvgSettings, at: Setting) -> FedAvg:
@@ -205,7 +216,11 @@ def sees_all_labels(settings: Any) -> bool:
 
 def check(name: str, settings: Any, clients: int) -> None:
     """Refuse settings that cannot be, and those that make a method a no-op."""
+    check_choices(settings)
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    for field, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise bad(field, value, "must be a finite number")
     for field in (
         "helpers",
         "mc_samples",

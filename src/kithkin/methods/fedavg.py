@@ -7,6 +7,7 @@ their numbers of examples, running statistics included.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -53,7 +54,8 @@ class FedAvg:
     def brief(self, server: Global, client: int, round: int, sampled: bool) -> Brief | None:
         if not sampled:
             return None
-        return Brief(round, True, (Parcel("start", SERVER, round, server.w, int(self.mask(round).sum())),))
+        size = len(self.shared) if round <= self.share_all_until else self.numbers
+        return Brief(round, True, (Parcel("start", SERVER, round, server.w, size),))
 
     async def visit(self, client: Client, state: Own, brief: Brief) -> Reply:
         (parcel,) = brief.parcels
@@ -65,7 +67,17 @@ class FedAvg:
 
     def combine(self, w: Tensor, state: Own, round: int) -> Tensor:
         """The global model, with the client's own numbers where nothing is shared."""
-        return w if state.w is None else torch.where(self.mask(round), w, state.w)
+        whole = self.shares_all or round <= self.share_all_until
+        return w if whole or state.w is None else torch.where(self.shared, w, state.w)
+
+    @cached_property
+    def shares_all(self) -> bool:
+        return self.numbers == len(self.shared)
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many numbers travel."""
+        return int(self.shared.sum())
 
     def lesson(self, client: Client):
         return client.labelled_lesson() if self.labelled_only else client.lesson()

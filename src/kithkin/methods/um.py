@@ -56,6 +56,7 @@ class Um:
     recipe: Recipe
     warmup_epochs: int
     seed: int
+    labelled_only: bool = False  # no pseudo labels: for `local`
     opening_round: bool = True
 
     def open(self, clients: int, w0: Tensor) -> Pool:
@@ -112,8 +113,10 @@ class Um:
         if brief.train:
             w = average([h.w for h in helpers], [h.relation for h in helpers])
             y, _ = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
-            fitted = await Fit(w, client.lesson(y), self.recipe, client.key(brief.round, "fit"))
-            loss, labels = fitted.loss, Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device))
+            lesson = client.labelled_lesson() if self.labelled_only else client.lesson(y)
+            fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
+            taken = torch.full((len(y),), not self.labelled_only, device=y.device)
+            loss, labels = fitted.loss, Labels(y.argmax(1), taken)
             helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))
             parcels = self.to_pool("upload", helpers)
         return Reply(UmState(helpers, tuple(refused.values())), parcels, holds=held(helpers), loss=loss, labels=labels)

@@ -1,7 +1,11 @@
 """Dropout whose mask is a function of each sample's key, so that it is the same on every device and in every batching."""
 
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from kithkin import dice, rng
@@ -26,9 +30,11 @@ class Dropout(nn.Module):
         self.salt = 0  # tells this layer's masks from those of the others
 
     def forward(self, x: Tensor) -> Tensor:
-        dropped = min(round(self.p * 256), 255)
+        dropped = round(self.p * 256)
         if self.keys is None or dropped <= 0:
             return x
+        if dropped >= 256:
+            return torch.zeros_like(x)
         shape = x.shape[1:2] if self.channels else x.shape[1:]
         kept = dice.bytes_(self.keys ^ self.salt, shape.numel()) >= dropped
         kept = kept.view(-1, *shape, *(1,) * (x.dim() - 1 - len(shape)))
@@ -40,15 +46,17 @@ class Dropout(nn.Module):
 
 def dropouts(module: nn.Module) -> list[Dropout]:
     """Replace every dropout layer of a network, found by type, with the keyed one; give them all, numbered."""
+    keyed: dict[nn.Module, Dropout] = {}  # a layer that is used twice stays one layer
     for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
             if isinstance(child, UNSUPPORTED):
                 raise KithkinError(
                     f"The network has a {type(child).__name__} layer ('{name}').",
                     "Use nn.Dropout or nn.Dropout2d instead.",
                 )
             if isinstance(child, (nn.Dropout, *BY_CHANNEL)):
-                setattr(parent, name, Dropout(child.p, isinstance(child, BY_CHANNEL)))
+                new = keyed.setdefault(child, Dropout(child.p, isinstance(child, BY_CHANNEL)))
+                setattr(parent, name, new)
     found = [m for m in module.modules() if isinstance(m, Dropout)]
     for number, layer in enumerate(found):
         layer.salt = rng.key("dropout layer", number)

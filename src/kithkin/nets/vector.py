@@ -128,14 +128,22 @@ class Network:
         owners = dict(self.module.named_modules())
         self.parameters: list[Tensor] = []
         views, grads = self.views(self.w), self.views(self.g)
+        moved: dict[int, Tensor] = {}
         for i, (slot, view) in enumerate(zip(self.layout.slots, views, strict=True)):
             prefix, _, name = slot.name.rpartition(".")
+            tensor = cast(Tensor, getattr(owners[prefix], name))
             if slot.trained:
-                parameter = cast(nn.Parameter, getattr(owners[prefix], name))
-                parameter.data, parameter.grad = view, grads[i]
-                self.parameters.append(parameter)
+                tensor.data, tensor.grad = view, grads[i]
+                self.parameters.append(tensor)
             else:
-                setattr(owners[prefix], name, view)
+                moved[id(tensor)] = view
+        self.counters: list[Tensor] = []  # numbers of batches seen, which some norms go by: every load starts them anew
+        for owner in owners.values():
+            for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
+                if id(buffer) in moved:
+                    setattr(owner, name, moved[id(buffer)])
+                elif isinstance(owner, NORMS):
+                    self.counters.append(buffer)
         self.load(start)
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -152,6 +160,8 @@ class Network:
     def load(self, w: Tensor) -> None:
         """Become the model `w`."""
         self._turn(w, self.w, inwards=True)
+        for counter in self.counters:
+            counter.zero_()
 
     def save(self, w: Tensor) -> None:
         """Write the model into `w`."""
@@ -188,7 +198,8 @@ class Network:
         """Logits [T, B, C] of T dropout passes, `keys` [T, B]. Where a network has `trunk` and `tail`, its trunk runs once."""
         T = keys.shape[0]
         trunk, tail = getattr(self.module, "trunk", None), getattr(self.module, "tail", None)
-        parts: tuple[Tensor, ...] = self(x, part=trunk) if trunk and tail else (x,)
+        parts: Tensor | tuple[Tensor, ...] = self(x, part=trunk) if trunk and tail else x
+        parts = (parts,) if isinstance(parts, Tensor) else parts
         wide = [part.repeat(T, *(1,) * (part.dim() - 1)) for part in parts]
         with self.throwing(keys.flatten()):
             logits = cast(Tensor, self(*wide, part=tail if trunk and tail else None))

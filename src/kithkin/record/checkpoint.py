@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
+from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World
 from kithkin.methods import STATES
-from kithkin.record.folder import disk_errors, write_json, write_whole
+from kithkin.record.folder import disk_errors, write_json, write_tensors, write_whole
 from kithkin.record.pack import pack, unpack
 
 KEPT = 2
@@ -21,39 +22,67 @@ CLASSES = (*STATES, World, Ledger)
 
 
 def save(folder: Path, world: World) -> None:
-    """Write the world by rename, then drop all but the last two checkpoints."""
+    """Write the world by rename, then drop what is older than the last two, or newer than this world."""
     path = folder / f"round-{world.round:06d}.safetensors"
     tensors: dict[str, torch.Tensor] = {}
     skeleton = json.dumps(pack(world, tensors))
-    host = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    good = [p.stem for p in _newest_first(folder)]
-    last = f"the last good checkpoint is {good[0]}" if good else "there is no checkpoint yet"
-    with disk_errors(path, f"Free some room, then `kithkin resume {folder.parent}`: {last}."):
-        write_whole(path, lambda draft: save_file(host, draft, metadata={"world": skeleton}))
-        write_json(path.with_suffix(".json"), {"round": world.round, "sha256": _sha256(path)})
-    for old in _newest_first(folder)[KEPT:]:
-        old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    try:
+        with disk_errors(path, f"Free some room, then `kithkin resume {folder.parent}`"):
+            write_whole(path, lambda draft: write_tensors(draft, tensors, {"world": skeleton}))
+            write_json(path.with_suffix(".json"), {"round": world.round, "sha256": _sha256(path)})
+    except KithkinError as e:
+        good = next((p for p in _newest_first(folder) if not _damage(p)), None)
+        last = f"the last good checkpoint is {good.stem}" if good else "there is no checkpoint yet"
+        raise KithkinError(e.problem, f"{e.remedy}: {last}.") from e
+    for i, old in enumerate(p for p in _newest_first(folder) if p.stem <= path.stem):
+        if i >= KEPT:
+            _drop(old)
+    for newer in _newest_first(folder):
+        if newer.stem > path.stem:
+            _drop(newer)
 
 
-def load(folder: Path, device: torch.device, say: Callable[[str], None]) -> World | None:
-    """The newest checkpoint that is whole; says so in one line for each that is not."""
-    for voucher in _newest_first(folder):
-        path = voucher.with_suffix(".safetensors")
-        try:
-            if json.loads(voucher.read_text())["sha256"] != _sha256(path):
-                raise ValueError("it was altered or cut")
-            with safe_open(path, "pt", device=str(device)) as f:
-                tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
-                world = unpack(json.loads(f.metadata()["world"]), tensors, CLASSES)
-            return world
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
-            say(f"Checkpoint {path.name} is not used ({e}); trying the one before.")
+def load(folder: Path, device: torch.device, say: Callable[[str], None], most: float = math.inf) -> World | None:
+    """The newest checkpoint that is whole and whose rounds, `most` at the most, are on record; says which are not."""
+    for path in _newest_first(folder):
+        damage = _damage(path) or ("its rounds are not on record" if _round(path) > most else "")
+        if not damage:
+            try:
+                with safe_open(path, "pt", device=str(device)) as f:
+                    tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
+                    return unpack(json.loads(f.metadata()["world"]), tensors, CLASSES)
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
+                damage = str(e)
+        say(f"Checkpoint {path.name} is not used ({damage}); trying the one before.")
     return None
 
 
+def _damage(path: Path) -> str:
+    """What is wrong with a checkpoint, as far as its voucher tells; nothing if it is whole."""
+    try:
+        vouched = json.loads(path.with_suffix(".json").read_text())["sha256"]
+    except FileNotFoundError:
+        return "nothing vouches for it"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its voucher cannot be read"
+    try:
+        return "" if _sha256(path) == vouched else "it was altered or cut"
+    except OSError as e:
+        return e.strerror or "it cannot be read"
+
+
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*.json"), reverse=True)
+    stems = {p.stem for p in folder.glob("round-*") if p.suffix in (".json", ".safetensors")}
+    return [folder / f"{stem}.safetensors" for stem in sorted(stems, reverse=True)]
+
+
+def _round(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
+
+
+def _drop(path: Path) -> None:
+    path.with_suffix(".json").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Generator
+import tempfile
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from kithkin.errors import KithkinError
+
+DTYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}
 
 
 @contextmanager
@@ -34,6 +40,21 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """A safetensors file, tensor by tensor, so that models on a GPU never lie in host memory all at once."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            f.write(tensor.detach().cpu().contiguous().numpy().tobytes())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -83,13 +104,12 @@ class Folder:
         with disk_errors(self.path, "Give another --out."):
             self.path.mkdir(parents=True, exist_ok=True)
             used = next(self.path.iterdir(), None)
-            (self.path / ".try").touch()
-            (self.path / ".try").unlink()
+            with tempfile.NamedTemporaryFile(dir=self.path):
+                pass
         if used:
             resumable = self.manifest.exists()
             remedy = f"Go on with `kithkin resume {self.path}`, or give" if resumable else "Give"
             raise KithkinError(f"The folder {self.path} is not empty.", f"{remedy} another --out.")
-        self.checkpoints.mkdir()
 
     def read_manifest(self) -> dict[str, Any]:
         try:
@@ -124,5 +144,14 @@ class Folder:
         """Drop what was written after a round, and give what stays."""
         lines = self.read_lines(path, last_round)
         text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_whole(path, lambda draft: _dump(draft, text))
+        with disk_errors(path, f"Free some room, then `kithkin resume {self.path}`."):
+            write_whole(path, lambda draft: _dump(draft, text))
         return lines
+
+    def tidy(self) -> None:
+        """Make room for checkpoints, and take away the drafts that a killed run left."""
+        with disk_errors(self.path, f"Mend that, then `kithkin resume {self.path}`."):
+            self.checkpoints.mkdir(exist_ok=True)
+            for folder in (self.path, self.checkpoints):
+                for draft in folder.glob(".*.draft"):
+                    draft.unlink()

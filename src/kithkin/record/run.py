@@ -7,14 +7,13 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import pvariance
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import kithkin
@@ -28,7 +27,7 @@ from kithkin.methods.base import Labels
 from kithkin.methods.um import Um, UmState
 from kithkin.nets import ResNet9, initial_vector, layout_of
 from kithkin.record import checkpoint
-from kithkin.record.folder import Folder, disk_errors, write_json, write_whole
+from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_whole
 
 
 class Display(Protocol):
@@ -85,6 +84,7 @@ class Federation:
     def manifest(self) -> dict[str, Any]:
         return {
             "config": as_json(self.config),
+            "seed": self.config.seed,
             "settings": asdict(self.settings),
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
@@ -105,7 +105,10 @@ def assemble(
         raise unknown("method", config.method, METHODS)
     config = config.checked().resolved()
     device = pick_device(config.device)
-    dataset = dataset or load(config.data, config.data_folder)
+    if dataset is None:
+        dataset = load(config.data, config.data_folder)
+        if dataset.name != config.data:  # one's own: found again from any folder
+            config = replace(config, data=str(Path(config.data).expanduser().resolve()))
     K, alpha = some(config.clients), config.alpha
     check(config.method, settings, K)
     split = deal(dataset.labels, K, alpha, config.seed, config.label_ratio, dataset.name)
@@ -149,6 +152,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise KithkinError(f"There is no device '{name}'.", "Give --device auto, cpu, cuda or cuda:N.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise KithkinError(f"Nothing here runs on '{name}'.", "Give --device auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise KithkinError("There is no CUDA device here.", "Give --device cpu, or install a CUDA build of torch.")
     return device
@@ -178,47 +183,63 @@ def resume(path: Path, display: Display | None = None) -> Result:
         display.say(f"{path} is finished.")
         return read_result(folder)
     try:
-        config = from_json(manifest["config"])
+        config = from_json(manifest["config"]).checked()
         settings = type(METHODS[config.method].settings)(**manifest["settings"])
-    except (KeyError, TypeError) as e:
+        check(config.method, settings, some(config.clients))
+        split_hash = manifest["split_hash"]
+    except (KeyError, TypeError, AttributeError, AssertionError) as e:
         raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None
     federation = assemble(config, settings)
-    if federation.split.digest() != manifest["split_hash"]:
+    if federation.split.digest() != split_hash:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
-    world = checkpoint.load(folder.checkpoints, federation.w0.device, display.say)
+    world = checkpoint.load(folder.checkpoints, federation.w0.device, display.say, rounds_on_record(folder, config))
     if world is None:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
     return go_on(federation, folder, world, display)
 
 
+def rounds_on_record(folder: Folder, config: RunConfig) -> int:
+    """How many rounds, from the first on, have all their lines."""
+    told = {line.get("round") for line in folder.read_lines(folder.metrics)}
+    marked = {line.get("round") for line in folder.read_lines(folder.marks)}
+    t = 0
+    while t + 1 in told and ((t + 1) % config.eval_every or t + 1 in marked):
+        t += 1
+    return t
+
+
 def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
     """Play rounds until the last, recording each."""
     config, method, courier = federation.config, federation.method, federation.courier
     rounds, K = some(config.rounds), len(federation.clients)
+    folder.tidy()
     metrics = folder.cut(folder.metrics, world.round)
-    marks = [Marks(m["val"], m["test"]) for m in folder.cut(folder.marks, world.round)]
+    marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
     saved = world.round
     display.start(config, max(0, world.round))
+    began = time.perf_counter()
     try:
         while world.round < rounds:
-            began = time.perf_counter()
             t = world.round + 1
             trained = set(range(K)) if t == 0 else cohort(config.seed, t, K, some(config.sample_rate))
-            world, labels = play(method, courier, world, trained)
+            after, labels = play(method, courier, world, trained)
             if t == 0:
+                world = after
                 continue
             line: dict[str, Any] = {"round": t, "val_mean": None, "test_mean": None, "test_var": None}
             if t % config.eval_every == 0 or t == rounds:
-                marks.append(courier.examine(method, world.server, world.states, t))
+                marks.append(courier.examine(method, after.server, after.states, t))
                 line |= in_figures(marks[-1])
-                folder.append(folder.marks, {"round": t, **asdict(marks[-1])})
+                folder.append(folder.marks, as_line(t, marks[-1]))
             line["pseudo_error"] = pseudo_error(labels, federation.truth)
-            line["down_bytes"] = world.ledger.down - sum(m["down_bytes"] for m in metrics)
-            line["up_bytes"] = world.ledger.up - sum(m["up_bytes"] for m in metrics)
+            line["down_bytes"] = after.ledger.down - sum(m["down_bytes"] for m in metrics)
+            line["up_bytes"] = after.ledger.up - sum(m["up_bytes"] for m in metrics)
             line["seconds"] = round(time.perf_counter() - began, 4)
+            began = time.perf_counter()
             folder.append(folder.metrics, line)
             metrics.append(line)
+            world = after  # only now: a world that is saved has all its lines
             display.round(line, world.ledger.up + world.ledger.down)
             if config.checkpoint_every and t % config.checkpoint_every == 0 and t < rounds:
                 checkpoint.save(folder.checkpoints, world)
@@ -231,6 +252,15 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     finally:
         display.stop()
     return finish(federation, folder, world, metrics, marks)
+
+
+def as_line(t: int, marks: Marks) -> dict[str, Any]:
+    """Marks as JSON, which has no NaN."""
+    return {"round": t} | {part: [None if math.isnan(v) else v for v in values] for part, values in asdict(marks).items()}
+
+
+def from_line(line: dict[str, Any]) -> Marks:
+    return Marks(*([math.nan if v is None else v for v in line[part]] for part in ("val", "test")))
 
 
 def in_figures(marks: Marks) -> dict[str, float | None]:
@@ -323,11 +353,16 @@ def save_models(federation: Federation, folder: Folder, world: World) -> None:
         for w in models:
             if id(w) not in names:
                 names[id(w)] = f"model-{len(names):04d}"
-                tensors[names[id(w)]] = w.detach().cpu().contiguous()
+                tensors[names[id(w)]] = w
         table[str(k)] = [names[id(w)] for w in models]
-    write_whole(folder.models, lambda draft: save_file(tensors, draft, metadata={"clients": json.dumps(table)}))
+    write_whole(folder.models, lambda draft: write_tensors(draft, tensors, {"clients": json.dumps(table)}))
 
 
 def read_result(folder: Folder) -> Result:
-    summary = json.loads(folder.summary.read_text(encoding="utf-8"))
+    try:
+        summary = json.loads(folder.summary.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise KithkinError(
+            f"{folder.summary} cannot be read ({e}).", f"Delete it, then `kithkin resume {folder.path}` writes it again."
+        ) from None
     return Result(folder.path, summary, folder.read_lines(folder.metrics), folder.read_lines(folder.clients))

@@ -1,0 +1,53 @@
+"""A loss that is not a number stops the run and names the client and the round."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import argv, checkpoints, lines, start
+
+from kithkin.cli import main
+from kithkin.errors import KithkinError
+from kithkin.federation import cohort
+from kithkin.methods.base import Brief, Client, Reply
+from kithkin.methods.fedavg import FedAvg
+
+
+@pytest.mark.parametrize(("method", "where"), [("um", "in the warm-up"), ("fixavg", "in round 1"), ("mix", "in round 1")])
+def test_a_learning_rate_that_is_far_too_large_stops_the_run(
+    tmp_path: Path, method: str, where: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as caught:
+        main([*argv(method, tmp_path / "run", lr=1e30), "--quiet"])
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(rf"error: The loss of client \d {where} is not a number: .* smaller --lr.*\n", err)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_client_and_the_round_are_named(tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch):
+    culprit = max(cohort(0, 3, 6, 0.34))
+    visit = FedAvg.visit
+
+    async def failing(self: FedAvg, client: Client, state: Any, brief: Brief) -> Reply:
+        reply = await visit(self, client, state, brief)
+        wrong = (brief.round, client.number) == (3, culprit)
+        return replace(reply, loss=torch.tensor(value)) if wrong else reply
+
+    monkeypatch.setattr(FedAvg, "visit", failing)
+    with pytest.raises(KithkinError, match=rf"client {culprit} in round 3 "):
+        start(tmp_path / "run", "fixavg", checkpoint_every=1)
+    assert checkpoints(tmp_path / "run") == ["round-000001", "round-000002"]
+    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 2
+
+
+def test_pfedme_diverges_by_its_own_learning_rate(tmp_path: Path):
+    with pytest.raises(KithkinError, match=r"client \d in round 1"):
+        start(tmp_path / "run", "pfedme", personal_lr=1e30)

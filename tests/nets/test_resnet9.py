@@ -1,0 +1,57 @@
+"""ResNet-9: shapes, and where its dropouts sit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from kithkin.nets import Dropout, ResNet9, dropouts
+
+
+@pytest.mark.parametrize("size", [8, 9, 16, 28, 32, 64])
+@pytest.mark.parametrize(("channels", "classes", "width"), [(1, 10, 2), (3, 9, 4)])
+def test_any_picture_gives_one_logit_a_class(size: int, channels: int, classes: int, width: int):
+    net = ResNet9(channels, classes, width)
+    x = torch.rand(2, channels, size, size)
+    for mode in (net.train(), net.eval()):
+        assert mode(x).shape == (2, classes)
+        assert mode(x).isfinite().all()
+
+
+def test_width_64_has_the_papers_channels():
+    net = ResNet9(3, 10)
+    channels = [m.out_channels for m in net.modules() if isinstance(m, nn.Conv2d)]
+    assert sorted(channels) == sorted([64, 128, 128, 128, 256, 512, 512, 512])
+    assert [(m.in_features, m.out_features) for m in net.modules() if isinstance(m, nn.Linear)] == [(512, 256), (256, 10)]
+
+
+def test_forward_is_tail_after_trunk():
+    net = ResNet9(1, 5, 2).eval()
+    x = torch.rand(3, 1, 8, 8)
+    assert torch.equal(net(x), net.tail(*net.trunk(x)))
+
+
+def test_three_dropouts_sit_after_the_last_two_norms_and_the_hidden_layer():
+    net = ResNet9(1, 5, 2, dropout=0.25).eval()
+    calls: list[str] = []
+    kinds = (nn.BatchNorm2d, nn.Conv2d, nn.Linear, Dropout)
+    for module in net.modules():
+        if isinstance(module, kinds):
+            module.register_forward_hook(lambda m, _, __: calls.append(type(m).__name__))
+    net(torch.rand(1, 1, 8, 8))
+    conv_norm = ["Conv2d", "BatchNorm2d"]
+    assert calls == conv_norm * 7 + ["Dropout", *conv_norm, "Dropout", "Linear", "Dropout", "Linear"]
+    assert [m.p for m in net.modules() if isinstance(m, Dropout)] == [0.25] * 3
+
+
+def test_no_dropout_sits_in_the_trunk():
+    net = ResNet9(1, 5, 2)
+    for module in net.modules():
+        if isinstance(module, Dropout):
+            module.register_forward_hook(lambda *_: pytest.fail("dropout in the trunk"))
+    net.trunk(torch.rand(2, 1, 8, 8))
+
+
+def test_the_dropped_layers_differ_in_their_masks():
+    assert len({drop.salt for drop in dropouts(ResNet9(1, 5, 2))}) == 3

@@ -1,0 +1,5 @@
+"""Fixtures for the record tests."""
+
+from tiny_runs import one_thread, whole
+
+__all__ = ["one_thread", "whole"]

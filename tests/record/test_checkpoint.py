@@ -1,0 +1,157 @@
+"""Checkpoints: by rename, vouched for by hash, two of them kept; what is damaged is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from kithkin.federation import Ledger, World
+from kithkin.methods.fedavg import Global, Own
+from kithkin.record import checkpoint
+
+CPU = torch.device("cpu")
+
+
+def world(number: int, clients: int = 3) -> World:
+    w = torch.full((50,), float(number))
+    return World(number, Global(w), tuple(Own(w + k) for k in range(clients)), Ledger({"start": 100 * number}))
+
+
+def saved(folder: Path, *numbers: int) -> Path:
+    for number in numbers:
+        checkpoint.save(folder, world(number))
+    return folder
+
+
+def loaded(folder: Path) -> tuple[int | None, list[str]]:
+    said: list[str] = []
+    back = checkpoint.load(folder, CPU, said.append)
+    return (back.round if back else None), said
+
+
+def file(folder: Path, number: int, kind: str = "safetensors") -> Path:
+    return folder / f"round-{number:06d}.{kind}"
+
+
+def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path):
+    odd = torch.tensor([0.0, -0.0, float("inf"), 1e-45, 0.1])
+    matrix = torch.randn(3, 4)
+    before = World(5, Global(odd), (Own(matrix[1]), Own(None), Own(matrix[:, 2]), Own(odd)), Ledger({"upload": 3}))
+    checkpoint.save(tmp_path, before)
+    after = checkpoint.load(tmp_path, CPU, pytest.fail)
+    assert after is not None
+    assert (after.round, after.ledger) == (5, before.ledger)
+    assert after.server.w.view(torch.int32).equal(odd.view(torch.int32))
+    assert after.states[0].w.equal(matrix[1])
+    assert after.states[1].w is None
+    assert after.states[2].w.equal(matrix[:, 2])
+    assert after.states[3].w is after.server.w
+
+
+def test_the_voucher_names_the_round_and_the_hash(tmp_path: Path):
+    saved(tmp_path, 4)
+    expected = {"round": 4, "sha256": sha256(file(tmp_path, 4))}
+    assert json.loads(file(tmp_path, 4, "json").read_text()) == expected
+
+
+def test_the_newest_of_the_last_two_is_loaded(tmp_path: Path):
+    saved(tmp_path, 1, 2, 9, 10)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        file(tmp_path, n, kind).name for n in (9, 10) for kind in ("json", "safetensors")
+    }
+    assert loaded(tmp_path) == (10, [])
+
+
+def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path):
+    assert loaded(tmp_path) == (None, [])
+    assert loaded(tmp_path / "none") == (None, [])
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def flip_in_the_header(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[12] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "a byte altered": flip_a_byte,
+    "a byte of its header altered": flip_in_the_header,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "replaced by noise": lambda path: path.write_bytes(bytes(range(256)) * 4),
+    "removed": Path.unlink,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "voucher removed": lambda path: path.with_suffix(".json").unlink(),
+    "voucher emptied": lambda path: path.with_suffix(".json").write_text(""),
+    "voucher noise": lambda path: path.with_suffix(".json").write_bytes(b"\xff\xfe\x00{"),
+    "voucher half-written": lambda path: path.with_suffix(".json").write_text('{"round": 4, "sha'),
+    "voucher of another kind": lambda path: path.with_suffix(".json").write_text("[1, 2]"),
+    "voucher without hash": lambda path: path.with_suffix(".json").write_text('{"round": 4}'),
+    "voucher of another file": lambda path: path.with_suffix(".json").write_text(
+        path.with_name("round-000002.json").read_text()
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used_and_said_in_one_line(tmp_path: Path, damage: str):
+    saved(tmp_path, 2, 4)
+    DAMAGE[damage](file(tmp_path, 4))
+    number, said = loaded(tmp_path)
+    assert number == 2
+    assert len(said) == 1, said
+    assert "round-000004" in said[0]
+    assert "\n" not in said[0]
+
+
+def test_where_all_are_damaged_each_is_said_and_none_is_used(tmp_path: Path):
+    saved(tmp_path, 2, 4)
+    for number in (2, 4):
+        flip_a_byte(file(tmp_path, number))
+    number, said = loaded(tmp_path)
+    assert number is None
+    assert ["round-000004" in said[0], "round-000002" in said[1], len(said)] == [True, True, 2]
+
+
+def test_a_hash_that_vouches_for_something_else_than_a_world_is_noticed(tmp_path: Path):
+    saved(tmp_path, 2, 4)
+    for metadata in (
+        None,
+        {"world": "{"},
+        {"world": '{"class": "Popen", "fields": {}}'},
+        {"world": '{"class": "World", "fields": {}}'},
+    ):
+        save_file({"0": torch.zeros(1)}, file(tmp_path, 4), metadata=metadata)
+        file(tmp_path, 4, "json").write_text(json.dumps({"round": 4, "sha256": sha256(file(tmp_path, 4))}))
+        number, said = loaded(tmp_path)
+        assert (number, len(said)) == (2, 1)
+
+
+def test_a_new_checkpoint_outlives_older_damaged_ones_with_larger_numbers(tmp_path: Path):
+    saved(tmp_path, 4, 6)
+    for number in (4, 6):
+        flip_a_byte(file(tmp_path, number))
+    saved(tmp_path, 2)  # the run began anew, and was saved again
+    assert loaded(tmp_path)[0] == 2
+
+
+def test_saving_the_same_round_again_replaces_it(tmp_path: Path):
+    saved(tmp_path, 2, 4)
+    flip_a_byte(file(tmp_path, 4))
+    saved(tmp_path, 4)
+    assert loaded(tmp_path) == (4, [])

@@ -1,0 +1,97 @@
+"""`kithkin.run` and `kithkin.resume`: the command line's flags as keywords, the folder's content as a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import assert_same_run, break_off, flags, lines
+
+import kithkin
+from kithkin.errors import KithkinError
+
+Whole = Callable[..., Path]
+
+
+def test_the_result_is_what_the_folder_holds(tmp_path: Path, whole: Whole, capfd: pytest.CaptureFixture[str]):
+    result = kithkin.run(str(tmp_path / "run"), **flags("um"))
+    assert result.folder == tmp_path / "run"
+    assert result.summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert result.metrics == lines(tmp_path / "run" / "metrics.jsonl")
+    assert result.clients == lines(tmp_path / "run" / "clients.jsonl")
+    assert f"test {result.summary['test_at_best_val']:.3f}" in repr(result)
+    assert_same_run(tmp_path / "run", whole("um"))
+    assert capfd.readouterr() == ("", "")
+    assert kithkin.resume(tmp_path / "run") == result
+
+
+def test_resume_goes_on(tmp_path: Path, whole: Whole):
+    break_off(tmp_path / "run", "fixbn", 3)
+    result = kithkin.resume(str(tmp_path / "run"))
+    assert len(result.metrics) == 4
+    assert_same_run(tmp_path / "run", whole("fixbn"))
+
+
+def test_without_out_the_folder_lies_below_runs_and_a_second_run_is_sent_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    small = flags("local", rounds=1, alpha=1.0, seed=3)
+    result = kithkin.run(**small)
+    assert result.folder == Path("runs/local-digits-a1-s3")
+    with pytest.raises(KithkinError, match=r"kithkin resume runs/local-digits-a1-s3"):
+        kithkin.run(**small)
+
+
+def test_unless_quiet_it_tells_its_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    kithkin.run(tmp_path / "run", quiet=False, **flags("local", rounds=2))
+    err = capsys.readouterr().err
+    assert "round 1/2" in err
+    assert "round 2/2" in err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ({"sample_rates": 0.5}, "sample_rate"),
+        ({"helper": 3}, "helpers"),
+        ({"method": "fixavg", "treshold": 0.9}, "threshold"),
+        ({"method": "fixagv"}, "fixavg"),
+    ],
+)
+def test_an_unknown_keyword_is_named_with_the_nearest(tmp_path: Path, wrong: dict[str, Any], nearest: str):
+    with pytest.raises(KithkinError) as caught:
+        kithkin.run(tmp_path / "run", **wrong)
+    assert repr(list(wrong.values() if nearest == "fixavg" else wrong)[-1]) in caught.value.problem
+    assert f"Did you mean '{nearest}'?" in caught.value.remedy
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_methods_setting_is_refused(tmp_path: Path):
+    with pytest.raises(KithkinError, match="'helpers'"):
+        kithkin.run(tmp_path / "run", method="fixavg", helpers=3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"preset": "papr"}, "preset"),
+        ({"method": "um", "losses": "altrnate"}, "losses"),
+        ({"method": "um", "relation": "all"}, "relation"),
+        ({"method": "fixavg", "objective": "fixmach"}, "objective"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused(tmp_path: Path, wrong: dict[str, Any], word: str):
+    with pytest.raises(KithkinError, match=word):
+        kithkin.run(tmp_path / "run", **{**flags(wrong.get("method", "um"), rounds=1), **wrong})
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_nearest_is_only_named_where_one_is_near():
+    with pytest.raises(KithkinError) as caught:
+        kithkin.run(method="zzzz")
+    assert "Did you mean" not in str(caught.value)
+    assert "um" in caught.value.remedy

@@ -1,0 +1,312 @@
+"""What a finished run's folder holds: every field, of its type, and all of them agreeing with each other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from tiny_runs import COMMON, RUN, assert_same_run, checkpoints, drafts, flags, lines, record, start, weights
+
+import kithkin
+from kithkin.data import Share, deal, load
+from kithkin.errors import KithkinError
+from kithkin.federation import paper_costs
+from kithkin.methods.base import Labels
+from kithkin.nets import ResNet9, layout_of
+
+Whole = Callable[..., Path]
+METHODS = ["um", "fixbn", "pfedme", "mix", "local"]
+MODEL = 4 * layout_of(ResNet9(1, 10, COMMON["width"])).size  # bytes of one model
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    return json.loads((folder / name).read_text())
+
+
+def kinds(line: dict[str, Any]) -> dict[str, type]:
+    return {name: type(value) for name, value in line.items()}
+
+
+def shares() -> tuple[Share, ...]:
+    return deal(load("digits").labels, COMMON["clients"], 0.5, 0).shares
+
+
+@pytest.mark.parametrize("method", ["um", "mix"])
+def test_a_finished_folder_holds_these_files_and_no_draft(whole: Whole, method: str):
+    folder = whole(method)
+    names = {
+        "manifest.json",
+        "metrics.jsonl",
+        "marks.jsonl",
+        "clients.jsonl",
+        "summary.json",
+        "models.safetensors",
+        "checkpoints",
+    }
+    assert {p.name for p in folder.iterdir()} == names
+    assert not drafts(folder)
+
+
+def test_the_manifest_tells_config_seed_settings_versions_and_split(whole: Whole):
+    manifest = read(whole("um"), "manifest.json")
+    both = {**manifest["config"], **manifest["settings"]}
+    assert {name: both[name] for name in flags("um")} == flags("um")
+    assert (both["seed"], both["alpha"], both["lr"], both["data"]) == (0, 0.5, 0.01, "digits")
+    python = ".".join(map(str, sys.version_info[:3]))
+    expected = {"kithkin": kithkin.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": python}
+    assert expected.items() <= manifest["versions"].items()
+    assert manifest["split_hash"] == deal(load("digits").labels, 6, 0.5, 0).digest()
+    assert manifest["model_numbers"] * 4 == MODEL
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_metrics_have_one_line_a_round_with_every_field(whole: Whole, method: str):
+    metrics = lines(whole(method) / "metrics.jsonl")
+    assert [line["round"] for line in metrics] == [1, 2, 3, 4]
+    expected = {
+        "round": int, "val_mean": float, "test_mean": float, "test_var": float, "pseudo_error": float,
+        "down_bytes": int, "up_bytes": int, "seconds": float,
+    }  # fmt: skip
+    for line in metrics:
+        assert kinds(line) == expected
+        assert all(0 <= line[name] <= 1 for name in ("val_mean", "test_mean", "test_var", "pseudo_error"))
+        assert line["seconds"] > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_means_and_variance_are_those_of_the_clients_marks(whole: Whole, method: str):
+    metrics, marks = (lines(whole(method) / name) for name in ("metrics.jsonl", "marks.jsonl"))
+    for line, mark in zip(metrics, marks, strict=True):
+        assert line["round"] == mark["round"]
+        assert line["val_mean"] == pytest.approx(fmean(mark["val"]))
+        assert line["test_mean"] == pytest.approx(fmean(mark["test"]))
+        assert line["test_var"] == pytest.approx(pvariance(mark["test"]))
+
+
+def test_the_summary_has_every_field_of_its_type(whole: Whole):
+    expected = {
+        "method": str, "data": str, "alpha": float, "seed": int, "test_at_best_val": float, "best_test": float,
+        "final_test_mean": float, "final_test_var": float, "down_bytes": int, "up_bytes": int, "bytes_by_cause": dict,
+        "cost_formulas": dict, "seconds": float, "split_hash": str,
+    }  # fmt: skip
+    for method in METHODS:
+        assert expected.items() <= kinds(read(whole(method), "summary.json")).items()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_summary_agrees_with_the_metrics(whole: Whole, method: str):
+    folder = whole(method)
+    summary, metrics = read(folder, "summary.json"), lines(folder / "metrics.jsonl")
+    best = max(metrics, key=lambda line: line["val_mean"])
+    assert (summary["test_at_best_val"], summary["best_val_round"]) == (best["test_mean"], best["round"])
+    assert summary["best_test"] == max(line["test_mean"] for line in metrics)
+    assert (summary["final_test_mean"], summary["final_test_var"]) == (metrics[-1]["test_mean"], metrics[-1]["test_var"])
+    assert summary["seconds"] == pytest.approx(sum(line["seconds"] for line in metrics), abs=1e-3)
+    assert (summary["method"], summary["data"], summary["alpha"], summary["seed"]) == (method, "digits", 0.5, 0)
+    assert summary["split_hash"] == read(folder, "manifest.json")["split_hash"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bytes_by_round_by_direction_and_by_cause_are_the_same_bytes(whole: Whole, method: str):
+    summary, metrics = read(whole(method), "summary.json"), lines(whole(method) / "metrics.jsonl")
+    causes = summary["bytes_by_cause"]
+    up = sum(causes.get(cause, 0) for cause in ("upload", "warm-up"))
+    assert summary["up_bytes"] == sum(line["up_bytes"] for line in metrics) == up
+    assert summary["down_bytes"] == sum(line["down_bytes"] for line in metrics) == sum(causes.values()) - up
+
+
+def test_two_trained_clients_get_and_send_one_model_each_round(whole: Whole):
+    for line in lines(whole("pfedme") / "metrics.jsonl"):
+        assert (line["down_bytes"], line["up_bytes"]) == (2 * MODEL, 2 * MODEL)
+
+
+def test_training_alone_moves_no_byte(whole: Whole):
+    assert read(whole("local"), "summary.json")["bytes_by_cause"] == {}
+
+
+def test_bytes_of_um_are_whole_models_of_its_causes(whole: Whole):
+    causes = read(whole("um"), "summary.json")["bytes_by_cause"]
+    models = {cause: size / MODEL for cause, size in causes.items()}
+    assert models["warm-up"] == 6
+    assert models["upload"] == 4 * 2
+    assert models["search"] == 2 * 6 * 2  # rounds 1 and 2, F = 3
+    assert all(count == int(count) for count in models.values())
+    assert set(models) <= {"warm-up", "upload", "search", "refresh", "fill"}
+
+
+def test_cost_formulas_stand_in_the_summary_of_the_methods_they_are_about(whole: Whole):
+    costs = paper_costs(K=6, M=3, R=2, F=3, nu=2, tau=0.34, n=4, size=MODEL // 4)
+    assert read(whole("um"), "summary.json")["cost_formulas"] == pytest.approx(costs)
+    assert read(whole("fixbn"), "summary.json")["cost_formulas"] == {}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clients_tell_sizes_ratio_accuracies_and_helpers(whole: Whole, method: str):
+    folder = whole(method)
+    clients, final = lines(folder / "clients.jsonl"), lines(folder / "marks.jsonl")[-1]
+    assert [client["client"] for client in clients] == list(range(6))
+    for k, (client, share) in enumerate(zip(clients, shares(), strict=True)):
+        sizes = {role: len(getattr(share, role)) for role in ("labelled", "unlabelled", "val", "test")}
+        assert {role: client[role] for role in sizes} == sizes
+        assert client["label_ratio"] == sizes["labelled"] / (sizes["labelled"] + sizes["unlabelled"])
+        assert (client["val_accuracy"], client["test_accuracy"]) == (final["val"][k], final["test"][k])
+        assert isinstance(client["helpers"], list)
+
+
+def test_helper_lists_name_the_client_itself_and_at_most_m_in_order_of_relation(whole: Whole):
+    for k, client in enumerate(lines(whole("um") / "clients.jsonl")):
+        helpers = client["helpers"]
+        assert all(kinds(helper) == {"client": int, "version": int, "relation": float} for helper in helpers)
+        names = [helper["client"] for helper in helpers]
+        assert k in names
+        assert len(names) == len(set(names)) <= 3
+        assert set(names) <= set(range(6))
+        assert all(0 <= helper["relation"] <= 1 and helper["version"] >= 1 for helper in helpers)
+        assert all(a["relation"] >= b["relation"] for a, b in pairwise(helpers))
+
+
+def test_methods_without_helpers_have_empty_lists_and_local_has_only_itself(whole: Whole):
+    assert all(client["helpers"] == [] for client in lines(whole("fixbn") / "clients.jsonl"))
+    local = lines(whole("local") / "clients.jsonl")
+    assert all([helper["client"] for helper in client["helpers"]] == [client["client"]] for client in local)
+
+
+def network(w: torch.Tensor) -> ResNet9:
+    """A fresh ResNet-9 with these numbers, written into its own tensors one by one."""
+    net = ResNet9(1, 10, COMMON["width"])
+    tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    with torch.no_grad():
+        for slot in layout_of(net).slots:
+            tensors[slot.name].copy_(w[slot.start : slot.stop].view(slot.shape))
+    return net.eval()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_saved_models_give_the_accuracies_in_the_record(whole: Whole, method: str):
+    folder, data = whole(method), load("digits")
+    with safe_open(folder / "models.safetensors", "pt") as f:
+        table: dict[str, list[str]] = json.loads(f.metadata()["clients"])
+        assert {name for names in table.values() for name in names} == set(f.keys())
+        models = {k: [network(f.get_tensor(name)) for name in names] for k, names in table.items()}
+    assert list(models) == [str(k) for k in range(6)]
+    assert all(len(each) == (3 if method == "mix" else 1) for each in models.values())
+    for k, (client, share) in enumerate(zip(lines(folder / "clients.jsonl"), shares(), strict=True)):
+        for part, positions in (("val_accuracy", share.val), ("test_accuracy", share.test)):
+            x = torch.from_numpy(data.images[positions]).float() / 127.5 - 1
+            with torch.no_grad():
+                p = torch.stack([net(x).softmax(1) for net in models[str(k)]]).mean(0)
+            right = float((p.argmax(1).numpy() == data.labels[positions]).mean())
+            assert client[part] == pytest.approx(right, abs=1e-6)
+
+
+def test_rounds_that_are_not_evaluated_have_nulls_and_the_last_always_is(tmp_path: Path):
+    result = start(tmp_path / "run", "fixavg", rounds=5, eval_every=2, label_ratio=0.5)
+    metrics = lines(tmp_path / "run" / "metrics.jsonl")
+    assert [line["round"] for line in metrics] == [1, 2, 3, 4, 5]
+    for line in metrics:
+        figures = [line[name] is not None for name in ("val_mean", "test_mean", "test_var")]
+        assert figures == [line["round"] in (2, 4, 5)] * 3
+        assert line["pseudo_error"] is not None
+    evaluated = [line for line in metrics if line["val_mean"] is not None]
+    best = max(evaluated, key=lambda line: line["val_mean"])
+    assert result.summary["test_at_best_val"] == best["test_mean"]
+    assert result.summary["best_test"] == max(line["test_mean"] for line in evaluated)
+    assert [mark["round"] for mark in lines(tmp_path / "run" / "marks.jsonl")] == [2, 4, 5]
+
+
+def test_the_pseudo_error_is_null_where_no_label_was_taken(tmp_path: Path):
+    result = start(tmp_path / "run", "fixavg", rounds=2, threshold=1.1)
+    assert [line["pseudo_error"] for line in result.metrics] == [None, None]
+    assert result.summary["final_pseudo_error"] is None
+
+
+def test_the_record_of_a_supervised_method_keeps_the_true_label_ratios(tmp_path: Path):
+    result = start(tmp_path / "run", "fedavg-sl", rounds=1)
+    assert [client["labelled"] for client in result.clients] == [len(share.labelled) for share in shares()]
+
+
+@pytest.fixture
+def few_pictures(tmp_path: Path) -> Path:
+    """Forty pictures: four for validation, so that some of six clients have none."""
+    digits = load("digits")
+    np.savez(tmp_path / "few.npz", images=digits.images[:40, 0], labels=digits.labels[:40])
+    return tmp_path / "few.npz"
+
+
+def test_without_validation_pictures_accuracy_is_null_and_every_line_is_strict_json(few_pictures: Path, tmp_path: Path):
+    start(tmp_path / "run", "fixavg", rounds=1, data=str(few_pictures), alpha=5.0)
+
+    def no_such_number(text: str) -> None:
+        pytest.fail(f"{text} is no JSON")
+
+    for path in (tmp_path / "run").glob("*.json*"):
+        texts = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        for text in texts:
+            json.loads(text, parse_constant=no_such_number)
+    clients = lines(tmp_path / "run" / "clients.jsonl")
+    missing = [client["val_accuracy"] is None for client in clients]
+    assert missing == [client["val"] == 0 for client in clients]
+    assert any(missing)
+
+
+def test_at_most_two_checkpoints_are_kept(tmp_path: Path):
+    start(tmp_path / "run", "fixavg", rounds=5, checkpoint_every=1, eval_every=9)
+    assert checkpoints(tmp_path / "run") == ["round-000003", "round-000004"]
+    files = {p.name for p in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert files == {f"round-00000{n}.{kind}" for n in (3, 4) for kind in ("json", "safetensors")}
+
+
+def test_checkpoint_every_0_saves_none_in_a_run_that_is_not_interrupted(tmp_path: Path):
+    start(tmp_path / "run", "fixavg", rounds=2, checkpoint_every=0, eval_every=9)
+    assert checkpoints(tmp_path / "run") == []
+
+
+def test_equal_personal_models_are_stored_once(tmp_path: Path):
+    start(tmp_path / "run", "fixavg", rounds=2, eval_every=9)
+    with safe_open(tmp_path / "run" / "models.safetensors", "pt") as f:
+        stored = [f.get_tensor(name).numpy().tobytes() for name in f.keys()]  # noqa: SIM118 - not a dict
+    assert len(stored) == len(set(stored)) == 1
+
+
+def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(whole: Whole, tmp_path: Path):
+    start(tmp_path / "again", "um")
+    assert_same_run(tmp_path / "again", whole("um"))
+    start(tmp_path / "other", "um", seed=1)
+    assert weights(tmp_path / "other") != weights(whole("um"))
+    assert record(tmp_path / "other")["metrics"] != record(whole("um"))["metrics"]
+
+
+def test_files_can_be_read_by_whoever_can_read_the_folder(whole: Whole):
+    modes: dict[int, list[str]] = defaultdict(list)
+    for path in whole("um").rglob("*"):
+        if path.is_file():
+            modes[path.stat().st_mode & 0o777].append(path.name)
+    assert len(modes) == 1, modes
+
+
+def test_bad_settings_are_refused_before_anything_is_written(tmp_path: Path):
+    for wrong in ({"device": "banana"}, {"alpha": 0.0}, {"clients": 5000}, {"data": "digts"}):
+        with pytest.raises(KithkinError):
+            start(tmp_path / "run", "fixavg", **wrong)
+        assert not (tmp_path / "run").exists()
+
+
+def test_pseudo_error_counts_wrong_labels_among_the_taken():
+    labels = {
+        0: Labels(torch.tensor([1, 2, 3]), torch.tensor([True, True, False])),
+        2: Labels(torch.tensor([5, 5]), torch.tensor([True, True])),
+    }
+    truth = [torch.tensor([1, 0, 0]), torch.tensor([9]), torch.tensor([5, 6])]
+    assert RUN.pseudo_error(labels, truth) == 2 / 4
+    assert RUN.pseudo_error({}, truth) is None
+    assert RUN.pseudo_error({1: Labels(torch.tensor([9]), torch.tensor([False]))}, truth) is None

@@ -1,0 +1,336 @@
+"""The command line: what it prints, and that every mistake ends with one line, a remedy and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import kithkin
+from kithkin import cli
+from kithkin.cli import main
+from kithkin.config import RunConfig
+from kithkin.errors import KithkinError
+from kithkin.methods import METHODS
+from kithkin.record.run import pick_device
+
+SIZES = "--clients 6 --width 2 --rounds 2 --epochs 1 --batch-size 64 --sample-rate 0.34 --device cpu"
+SMALL = f"{SIZES} --warmup-epochs 1 --mc-samples 2 --helpers 3 --candidates 2".split()
+
+
+@pytest.fixture(autouse=True)
+def wide_and_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lines of help are not broken, and a run that should not have begun leaves nothing in the tree."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "KITHKIN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+class Said:
+    def __init__(self, code: Any, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def kith(capsys: pytest.CaptureFixture[str]):
+    def call(*words: str) -> Said:
+        code: Any = 0
+        try:
+            main(words)
+        except SystemExit as e:
+            code = e.code or 0
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, Any, Path | None]]:
+    """The runs that the command line asks for, which are not done."""
+    from kithkin import record
+
+    runs: list[tuple[RunConfig, Any, Path | None]] = []
+
+    def note(config: RunConfig, settings: Any, out: Path | None, display: Any) -> Any:
+        runs.append((config, settings, out))
+        return kithkin.record.Result(Path("x"), {}, [], [])  # pyright: ignore[reportAttributeAccessIssue]
+
+    monkeypatch.setattr(record, "run", note)
+    monkeypatch.setattr(cli, "print_summary", lambda *_: None)
+    return runs
+
+
+MISTAKES: list[tuple[str, str, str]] = [
+    ("run --method umm", "Unknown method 'umm'.", "Did you mean 'um'?"),
+    ("run --method=fixagv", "Unknown method 'fixagv'.", "Did you mean 'fixavg'?"),
+    ("run --method nonsense", "Unknown method 'nonsense'.", "Known: fedavg-sl,"),
+    ("run --data digts", "Unknown data set 'digts'.", "Did you mean 'digits'?"),
+    ("run --data fashion-mnis", "Unknown data set 'fashion-mnis'.", "Did you mean 'fashion-mnist'?"),
+    ("run --data no/such.npz", "no file or folder no/such.npz", "Check the path"),
+    ("run --clients 0", "--clients is 0", "Give another --clients"),
+    ("run --clients -3", "--clients is -3", "Give another --clients"),
+    ("run --clients 5000", "5000 clients cannot share the 1797 pictures of digits", "at most 359 clients"),
+    ("run --clients 359 --alpha 0.01", "359 clients and alpha 0.01", "fewer clients or a larger alpha"),
+    ("run --alpha 0", "--alpha is 0", "Give another --alpha"),
+    ("run --alpha -1", "--alpha is -1", "Give another --alpha"),
+    ("run --alpha nan", "--alpha is nan", "Give another --alpha"),
+    ("run --sample-rate 0", "--sample-rate is 0", "Give another --sample-rate"),
+    ("run --sample-rate 1.5", "--sample-rate is 1.5", "Give another --sample-rate"),
+    ("run --sample-rate -0.1", "--sample-rate is -0.1", "Give another --sample-rate"),
+    ("run --label-ratio 2", "--label-ratio is 2", "Give another --label-ratio"),
+    ("run --helpers 0", "--helpers is 0", "Give another --helpers"),
+    ("run --helpers -2", "--helpers is -2", "Give another --helpers"),
+    ("run --clients 6 --helpers 9", "--helpers is 9", "Give another --helpers"),
+    (
+        "run --clients 6 --helpers 3 --candidates 4",
+        "--candidates is 4, but 6 clients with lists of 3 leave 3",
+        "more --clients",
+    ),
+    ("run --lr 0", "--lr is 0", "Give another --lr"),
+    ("run --rounds 0", "--rounds is 0", "Give another --rounds"),
+    ("run --method fixprox --prox 0", "--prox is 0", "Give another --prox"),
+    ("run --device banana", "no device 'banana'", "--device auto, cpu, cuda"),
+    ("run --out file", "Cannot write file", "Give another --out"),
+    ("run --out file/below", "Cannot write file/below", "Give another --out"),
+    ("run --out full", "The folder full is not empty.", "Give another --out"),
+    ("run --out started", "The folder started is not empty.", "Go on with `kithkin resume started`"),
+    ("resume none", "none is no run", "Name the folder given to --out"),
+    ("resume full", "full is no run", "Name the folder given to --out"),
+    ("resume file", "file", "another --out"),
+    ("resume started", "manifest.json cannot be read", "another --out"),
+    ("nonsense", "Unknown command 'nonsense'.", "Known: "),
+    ("rum", "Unknown command 'rum'.", "Did you mean 'run'?"),
+    ("data lst", "Unknown command 'lst'.", "Did you mean 'list'?"),
+    ("data check digist", "'digist'", "Did you mean 'digits'?"),
+]
+
+
+@pytest.mark.parametrize(("words", "problem", "remedy"), MISTAKES, ids=[words for words, _, _ in MISTAKES])
+def test_a_mistake_ends_with_one_line_a_remedy_and_code_2(kith: Any, tmp_path: Path, words: str, problem: str, remedy: str):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    (tmp_path / "started").mkdir()
+    (tmp_path / "started" / "manifest.json").write_text("{")
+    before = {p: p.read_bytes() if p.is_file() else None for p in tmp_path.rglob("*")}
+    said = kith(*words.split())
+    assert said.code == 2
+    assert said.out == ""
+    assert re.fullmatch(r"error: [^\n]+\n", said.err)
+    assert "Traceback" not in said.err
+    assert problem in said.err
+    assert remedy in said.err
+    assert said.err.index(problem) < said.err.index(remedy)
+    assert {p: p.read_bytes() if p.is_file() else None for p in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["meta", "xla", "cpu:x", ""])
+def test_a_device_that_torch_knows_but_a_run_cannot_use_is_a_mistake(name: str):
+    with pytest.raises(KithkinError, match=r"--device auto, cpu, cuda"):
+        pick_device(name)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_cuda_device_is_a_mistake_with_a_remedy(kith: Any):
+    said = kith("run", "--device", "cuda")
+    assert said.code == 2
+    assert "--device cpu" in said.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_a_mistake(kith: Any, tmp_path: Path):
+    (tmp_path / "locked").mkdir(mode=0o555)
+    for out in ("locked", "locked/below"):
+        said = kith("run", *SMALL, "--out", out)
+        assert said.code == 2
+        assert f"Cannot write {out}" in said.err
+
+
+def test_a_hidden_file_of_the_users_survives_the_refusal_of_its_folder(kith: Any, tmp_path: Path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / ".try").write_text("mine")
+    assert kith("run", "--out", "full").code == 2
+    assert (tmp_path / "full" / ".try").read_text() == "mine"
+
+
+@pytest.mark.parametrize("words", ["run --clients abc", "run --nonsense 3", "run --clients", "resume", "run --relation all"])
+def test_what_cannot_be_parsed_ends_with_code_2_and_no_traceback(kith: Any, words: str):
+    said = kith(*words.split())
+    assert said.code == 2
+    assert "Traceback" not in said.out + said.err
+    assert said.err
+
+
+def test_a_preset_that_is_none_is_refused_and_not_run(kith: Any, asked: list[Any]):
+    said = kith("run", "--preset", "papr")
+    assert (said.code, asked) == (2, [])
+
+
+def test_words_with_brackets_are_shown_as_they_are(kith: Any):
+    assert "no file or folder a/[bold]b.npz" in kith("run", "--data", "a/[bold]b.npz").err
+
+
+def test_a_long_error_stays_on_one_line(kith: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    assert kith("run", "--method", "nonsense").err.count("\n") == 1
+
+
+def flags_of(text: str) -> set[str]:
+    return {word.removeprefix("--") for word in re.findall(r"--[a-z][a-z-]+", text)}
+
+
+OWN = {name: {f.name.replace("_", "-") for f in fields(entry.settings)} for name, entry in METHODS.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_help_shows_the_flags_of_the_method_and_no_others(kith: Any, method: str):
+    said = kith("run", "--method", method, "--help")
+    assert said.code == 0
+    assert flags_of(said.out) & set().union(*OWN.values()) == OWN[method]
+    assert {"method", "data", "clients", "alpha", "seed", "rounds", "out", "quiet", "preset"} <= flags_of(said.out)
+    assert METHODS[method].summary in said.out
+
+
+def test_help_without_a_method_is_that_of_um(kith: Any):
+    assert flags_of(kith("run", "--help").out) >= OWN["um"] >= {"helpers", "candidates", "search-rounds", "refresh-every"}
+
+
+def test_help_shows_the_defaults_that_suit_the_data_set(kith: Any):
+    assert re.search(r"K, how many clients share the data\. \(default: 20\)", kith("run", "--help").out)
+    assert re.search(r"K, how many clients share the data\. \(default: 100\)", kith("run", "--preset", "paper", "--help").out)
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
+def test_help_names_every_command(kith: Any, words: list[str]):
+    said = kith(*words)
+    assert said.code == 0
+    assert all(re.search(rf"^  {name} +\w", said.out, re.MULTILINE) for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("words", [["data"], ["data", "--help"]])
+def test_help_of_data_names_its_commands(kith: Any, words: list[str]):
+    said = kith(*words)
+    assert said.code == 0
+    assert all(re.search(rf"^  {name} +\w", said.out, re.MULTILINE) for name in ("list", "get", "import", "check", "show"))
+
+
+def test_methods_lists_every_method(kith: Any):
+    said = kith("methods")
+    assert said.code == 0
+    for name, entry in METHODS.items():
+        assert re.search(rf"^\W+{name} .*{re.escape(entry.summary)}", said.out, re.MULTILINE)
+
+
+def test_data_list_names_every_data_set(kith: Any):
+    said = kith("data", "list")
+    assert said.code == 0
+    assert all(name in said.out for name in ("digits", "fashion-mnist", "cifar-10", "organamnist", "pathmnist"))
+
+
+def test_the_papers_preset_sets_every_value_of_the_paper(kith: Any, asked: list[Any]):
+    kith("run", "--preset", "paper", "--data", "cifar-10", "--method", "um", "--out", "here")
+    ((config, settings, out),) = asked
+    expected = {
+        "clients": 100, "sample_rate": 0.1, "rounds": 200, "epochs": 5, "batch_size": 64, "lr": 1e-4, "momentum": 0.9,
+        "width": 64, "preset": "paper", "data": "cifar-10", "method": "um",
+    }  # fmt: skip
+    assert {name: getattr(config, name) for name in expected} == expected
+    assert (settings.helpers, settings.candidates, settings.search_rounds, settings.refresh_every) == (5, 2, 30, 10)
+    assert out == Path("here")
+
+
+@pytest.mark.parametrize("data", ["organamnist", "pathmnist"])
+def test_the_papers_preset_has_twenty_clients_on_medical_pictures(kith: Any, asked: list[Any], data: str):
+    kith("run", "--preset=paper", f"--data={data}")
+    ((config, _, _),) = asked
+    assert (config.clients, config.sample_rate, config.rounds, config.lr) == (20, 1.0, 200, 1e-4)
+
+
+def test_flags_win_over_presets_wherever_they_stand(kith: Any, asked: list[Any]):
+    kith("run", "--lr", "0.5", "--clients", "7", "--preset", "paper", "--rounds", "3", "--helpers", "4", "--sample-rate", "1")
+    ((config, settings, _),) = asked
+    assert (config.lr, config.clients, config.rounds, config.sample_rate) == (0.5, 7, 3, 1.0)
+    assert (config.batch_size, config.width) == (64, 64)
+    assert settings.helpers == 4
+
+
+def test_the_flags_of_a_method_reach_it(kith: Any, asked: list[Any]):
+    kith("run", "--method", "fixavg-ft", "--finetune-epochs", "2", "--threshold", "0.5", "--objective", "labelled-only")
+    ((config, settings, _),) = asked
+    assert config.method == "fixavg-ft"
+    assert (settings.finetune_epochs, settings.threshold, settings.objective) == (2, 0.5, "labelled-only")
+
+
+@pytest.mark.parametrize("first", ["um", "local"])
+def test_of_a_method_that_is_given_twice_the_last_counts_or_it_is_refused(kith: Any, asked: list[Any], first: str):
+    """A script's common flags come first; `--method` after them must not run with the settings of another method."""
+    said = kith("run", "--method", first, "--method", "fixavg")
+    if said.code == 0:
+        ((config, settings, _),) = asked
+        assert config.method == "fixavg"
+        assert type(settings) is type(METHODS["fixavg"].settings)
+    else:
+        assert said.code == 2
+
+
+def test_of_a_data_set_that_is_given_twice_the_last_counts_or_it_is_refused(kith: Any, asked: list[Any]):
+    said = kith("run", "--data", "digits", "--data", "cifar-10")
+    if said.code == 0:
+        ((config, _, _),) = asked
+        assert config == RunConfig(data="cifar-10").resolved()
+    else:
+        assert said.code == 2
+
+
+def test_a_run_prints_plain_lines_and_a_summary_where_there_is_no_terminal(kith: Any, tmp_path: Path):
+    said = kith("run", *SMALL, "--out", "here")
+    assert said.code == 0
+    rounds = said.err.splitlines()
+    assert [line[:24] for line in rounds] == ["um on digits  round 1/2 ", "um on digits  round 2/2 "]
+    assert "\x1b" not in said.err + said.out
+    for word in ("test accuracy at best validation", "best test accuracy of any round", "MB moved", "(28)", "seconds", "here"):
+        assert word in said.out
+    again = kith("resume", "here")
+    assert again.code == 0
+    assert again.err == "here is finished.\n"
+    assert again.out == said.out
+
+
+def test_the_folder_is_printed_whole_however_narrow_the_screen(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = tmp_path / ("a-rather-long-name-of-a-folder-" * 3)
+    said = kith("run", *SMALL, "--rounds", "1", "--out", str(out))
+    assert str(out) in said.out
+
+
+def test_quiet_prints_nothing(kith: Any):
+    for words in (["run", *SMALL, "--out", "here", "--quiet"], ["resume", "here", "--quiet"]):
+        said = kith(*words)
+        assert (said.code, said.out, said.err) == (0, "", "")
+
+
+def test_ones_own_pictures_can_be_trained_on(kith: Any, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", images=rng.integers(0, 256, (120, 8, 8, 3), dtype=np.uint8), labels=np.arange(120) % 3)
+    said = kith("run", *SMALL, "--data", "mine.npz", "--alpha", "5", "--quiet")
+    assert (said.code, said.err) == (0, "")
+    assert (tmp_path / "runs" / "um-mine-a5-s0" / "summary.json").exists()
+
+
+def test_python_m_kithkin_is_the_command(tmp_path: Path):
+    env = {**os.environ, "PYTHONPATH": str(Path(kithkin.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-m", "kithkin", "run", "--method", "nonsense"], capture_output=True, text=True, env=env
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: Unknown method 'nonsense'\. [^\n]+\n", done.stderr)
