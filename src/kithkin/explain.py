@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kithkin.config import RunConfig
 from kithkin.data import load
-from kithkin.federation import paper_costs
+from kithkin.federation import cohort_size, paper_costs
 from kithkin.federation.ledger import NUMBER
 from kithkin.methods import METHODS, Method, Setting, Training, check, sees_all_labels
 from kithkin.methods.fedavg import FedAvg
@@ -56,12 +56,12 @@ def shared_numbers(method: Method, layout: Layout) -> torch.Tensor:
 def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str, str]]:
     """What a round moves, in words and bytes."""
     K, tau = config.clients or 0, config.sample_rate or 0.0
-    cohort = max(1, int(tau * K + 0.5))
+    cohort = cohort_size(K, tau)
     size = layout.size * NUMBER
     if isinstance(method, Um):
         if method.M == 1:
             return [("each round", "nothing: every client trains alone")]
-        costs = paper_costs(K, method.M, method.R, method.F, method.nu, tau, config.rounds or 0, layout.size)
+        costs = paper_costs(K, method.M, method.R, method.F, method.nu, cohort / K, config.rounds or 0, layout.size)
         return [
             ("once, warm-up", f"{K} models up: {amount(K * size)}"),
             (f"rounds before {method.F}, search", f"{method.R} models to each of {K} clients: {amount(K * method.R * size)}"),

@@ -178,7 +178,9 @@ def test_a_new_network_is_what_was_built():
         expected = read(resnet(), layout_of(resnet()))
         torch.manual_seed(1)
         net = Network(build, CPU)
-    assert torch.equal(net.w, expected)
+    saved = torch.empty_like(expected)
+    net.save(saved)
+    assert torch.equal(saved, expected)
     assert net.module is built[0]
 
 
@@ -205,7 +207,8 @@ def test_gradients_fill_the_flat_one():
     x = torch.rand(4, 1, 8, 8)
     for module in (plain, net.module):
         module(x).square().sum().backward()
-    assert torch.equal(net.g, torch.cat([p.grad.flatten() for p in plain.parameters()]))
+    for mine, theirs in zip(net.views(net.g), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs.grad, rtol=1e-4, atol=1e-5)  # other kernels: pictures lie channels-last
     assert net.g.count_nonzero() > 0
 
 

@@ -145,7 +145,7 @@ def test_bytes_of_um_are_whole_models_of_its_causes(whole: Whole):
 
 
 def test_cost_formulas_stand_in_the_summary_of_the_methods_they_are_about(whole: Whole):
-    costs = paper_costs(K=6, M=3, R=2, F=3, nu=2, tau=0.34, n=4, size=MODEL // 4)
+    costs = paper_costs(K=6, M=3, R=2, F=3, nu=2, tau=2 / 6, n=4, size=MODEL // 4)
     assert read(whole("um"), "summary.json")["cost_formulas"] == pytest.approx(costs)
     assert read(whole("fixbn"), "summary.json")["cost_formulas"] == {}
 

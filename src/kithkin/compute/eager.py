@@ -31,10 +31,10 @@ class Eager:
         net, recipe, lesson = self.network, job.recipe, job.lesson
         steps = schedule(len(lesson.labelled), len(lesson.unlabelled), recipe, job.key)
         n = net.layout.trained
-        anchor, speed = job.w.clone(), torch.zeros_like(net.g)
         total = torch.zeros((), device=self.device)
         mu = torch.tensor(len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled)), device=self.device)
         net.load(job.w)
+        anchor, speed = net.w[:n].clone(), torch.zeros_like(net.g)
         net.module.train()
         for number, step in enumerate(steps):
             labelled = step.labelled and self._half(lesson, step.labelled, True, job.key, number)
@@ -45,13 +45,17 @@ class Eager:
                 loss.backward()
                 with torch.no_grad():
                     if recipe.prox:
-                        net.g.add_(net.w[:n] - anchor[:n], alpha=recipe.prox)
+                        net.g.add_(net.w[:n] - anchor, alpha=recipe.prox)
                     speed.mul_(recipe.momentum).add_(net.g)
                     net.w[:n].sub_(speed, alpha=recipe.lr)
                 total += loss.detach()
-            anchor[:n].lerp_(net.w[:n], recipe.anchor_rate)
-        anchor[n:] = net.w[n:]
-        return Fitted(net.w.clone(), anchor, total / max(1, len(steps) * recipe.inner_steps))
+            if recipe.anchor_rate:
+                anchor.lerp_(net.w[:n], recipe.anchor_rate)
+        w, end = torch.empty_like(job.w), torch.empty_like(job.w)
+        net.save(w)
+        net.w[:n] = anchor
+        net.save(end)
+        return Fitted(w, end, total / max(1, len(steps) * recipe.inner_steps))
 
     def _half(self, lesson: Lesson, batch: Batch, labelled: bool, key: int, number: int) -> Half:
         at = torch.from_numpy(batch.rows).to(self.device)

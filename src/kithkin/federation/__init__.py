@@ -2,7 +2,7 @@
 
 from kithkin.federation.courier import Courier, Exam, LocalCourier, Marks
 from kithkin.federation.ledger import Ledger, paper_costs
-from kithkin.federation.round import World, cohort, mean_accuracy, open_world, play
+from kithkin.federation.round import World, cohort, cohort_size, mean_accuracy, open_world, play
 
 __all__ = [
     "Courier",
@@ -12,6 +12,7 @@ __all__ = [
     "Marks",
     "World",
     "cohort",
+    "cohort_size",
     "mean_accuracy",
     "open_world",
     "paper_costs",

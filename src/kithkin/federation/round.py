@@ -35,12 +35,13 @@ def open_world(method: Method, clients: Sequence[Client], w0: Tensor) -> World:
 
 def cohort(seed: int, round: int, clients: int, rate: float) -> set[int]:
     """The clients that train in a round."""
-    size = max(1, round_half_up(rate * clients))
-    return {int(k) for k in rng.generator(seed, "cohort", round).choice(clients, size, replace=False)}
+    drawn = rng.generator(seed, "cohort", round).choice(clients, cohort_size(clients, rate), replace=False)
+    return {int(k) for k in drawn}
 
 
-def round_half_up(x: float) -> int:
-    return math.floor(x + 0.5)
+def cohort_size(clients: int, rate: float) -> int:
+    """tau * K, rounded, at least one."""
+    return max(1, math.floor(rate * clients + 0.5))
 
 
 def play(method: Method, courier: Courier, world: World, trained: set[int]) -> tuple[World, dict[int, Labels]]:
@@ -48,7 +49,7 @@ def play(method: Method, courier: Courier, world: World, trained: set[int]) -> t
     t = world.round + 1
     every = [method.brief(world.server, k, t, k in trained) for k in range(len(world.states))]
     briefs = {k: brief for k, brief in enumerate(every) if brief}
-    replies = courier.visit(method, world.states, briefs)
+    replies = dict(sorted(courier.visit(method, world.states, briefs).items()))  # sums do not depend on who came first
     _check_losses({k: reply.loss for k, reply in replies.items() if reply.loss is not None}, t)
     ledger = world.ledger
     for k, reply in replies.items():

@@ -170,6 +170,8 @@ def _fedper(s: PerSettings, at: Setting) -> FedAvg:
 
 def _lg_fedavg(s: LgSettings, at: Setting) -> FedAvg:
     before = at.rounds // 4 if s.fedavg_rounds is None else s.fedavg_rounds
+    if before >= at.rounds:
+        raise bad("fedavg_rounds", before, f"must be below the {at.rounds} rounds, or it is FedAvg")
     return lg_fedavg(_fedavg(s, at), at.layout, s.global_layers, before, s.reverse)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from torch import Tensor
 
 from kithkin import rng
-from kithkin.compute import Lesson
+from kithkin.compute import Lesson, Predict
 
 Cause = Literal["start", "search", "refresh", "fill", "upload", "warm-up"]
 
@@ -82,6 +82,14 @@ class Labels:
 
     classes: Tensor
     taken: Tensor
+
+
+async def certain_labels(client: Client, w: Tensor, threshold: float) -> Labels | None:
+    """The labels that FixMatch takes as training starts, for the record alone."""
+    if not len(client.unlabelled):
+        return None
+    confidence, classes = (await Predict(w, client.images, client.unlabelled)).max(1)
+    return Labels(classes, confidence >= threshold)
 
 
 @dataclass(frozen=True, eq=False)

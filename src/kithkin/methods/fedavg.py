@@ -12,9 +12,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kithkin.compute import Fit, Predict, Recipe
+from kithkin.compute import Fit, Recipe
 from kithkin.helpers import average
-from kithkin.methods.base import SERVER, Brief, Client, Labels, Parcel, Reply
+from kithkin.methods.base import SERVER, Brief, Client, Parcel, Reply, certain_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,7 @@ class Global:
     """The server: one model. What is not shared stays as it was at the start."""
 
     w: Tensor
+    settled: tuple[int, ...] = ()  # clients that keep numbers of their own, since LG-FedAvg's start is over
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,7 @@ class Own:
     """A client: its model after its last visit, of which the numbers that are not shared are its own."""
 
     w: Tensor | None = None
+    round: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +56,25 @@ class FedAvg:
     def brief(self, server: Global, client: int, round: int, sampled: bool) -> Brief | None:
         if not sampled:
             return None
-        size = len(self.shared) if round <= self.share_all_until else self.numbers
+        whole = round <= self.share_all_until or (self.share_all_until and client not in server.settled)
+        size = len(self.shared) if whole else self.numbers
         return Brief(round, True, (Parcel("start", SERVER, round, server.w, size),))
 
     async def visit(self, client: Client, state: Own, brief: Brief) -> Reply:
         (parcel,) = brief.parcels
-        start = self.combine(parcel.w, state, brief.round)
-        labels = await self.audit(client, start)
+        start = self.combine(parcel.w, state)
+        fixmatch = self.recipe.objective == "fixmatch" and not self.labelled_only
+        labels = await certain_labels(client, start, self.recipe.threshold) if fixmatch else None
         fitted = await Fit(start, self.lesson(client), self.recipe, client.key(brief.round, "fit"))
         upload = replace(parcel, cause="upload", client=client.number, w=fitted.anchor if self.moreau else fitted.w)
-        return Reply(Own(fitted.w), (upload,), self.examples(client), loss=fitted.loss, labels=labels)
+        if brief.round > self.share_all_until:
+            upload = replace(upload, size=self.numbers)
+        return Reply(Own(fitted.w, brief.round), (upload,), self.examples(client), loss=fitted.loss, labels=labels)
 
-    def combine(self, w: Tensor, state: Own, round: int) -> Tensor:
-        """The global model, with the client's own numbers where nothing is shared."""
-        whole = self.shares_all or round <= self.share_all_until
-        return w if whole or state.w is None else torch.where(self.shared, w, state.w)
+    def combine(self, w: Tensor, state: Own) -> Tensor:
+        """The global model, with the client's own numbers, if it has any yet, where nothing is shared."""
+        own = state.w is not None and state.round > self.share_all_until and not self.shares_all
+        return torch.where(self.shared, w, state.w) if own and state.w is not None else w
 
     @cached_property
     def shares_all(self) -> bool:
@@ -85,16 +91,13 @@ class FedAvg:
     def examples(self, client: Client) -> int:
         return len(client.labelled) + (0 if self.labelled_only else len(client.unlabelled))
 
-    async def audit(self, client: Client, w: Tensor) -> Labels | None:
-        """The labels that FixMatch takes as training starts, for the record alone."""
-        if self.labelled_only or self.recipe.objective != "fixmatch" or not len(client.unlabelled):
-            return None
-        confidence, classes = (await Predict(w, client.images, client.unlabelled)).max(1)
-        return Labels(classes, confidence >= self.recipe.threshold)
-
     def merge(self, server: Global, replies: dict[int, Reply], round: int) -> Global:
         mean = self.mean(replies)
-        return server if mean is None else Global(torch.where(self.mask(round), server.w.lerp(mean, self.beta), server.w))
+        settled = server.settled
+        if self.share_all_until and round > self.share_all_until:
+            settled = tuple(sorted({*settled, *replies}))
+        w = server.w if mean is None else torch.where(self.mask(round), server.w.lerp(mean, self.beta), server.w)
+        return Global(w, settled)
 
     def mean(self, replies: dict[int, Reply]) -> Tensor | None:
         """The mean of the uploads by numbers of examples; None where nobody had any."""
@@ -103,7 +106,7 @@ class FedAvg:
         return average(models, examples) if sum(examples) else None
 
     async def personal(self, server: Global, client: Client, state: Own, round: int) -> list[Tensor]:
-        w = self.combine(server.w, state, round + 1) if not self.moreau else server.w if state.w is None else state.w
+        w = self.combine(server.w, state) if not self.moreau else server.w if state.w is None else state.w
         if self.finetune_epochs:
             recipe = replace(self.recipe, epochs=self.finetune_epochs)
             w = (await Fit(w, self.lesson(client), recipe, client.key(round, "finetune"))).w

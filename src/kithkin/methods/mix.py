@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from kithkin.methods.base import Brief, Client, Reply
@@ -42,7 +43,9 @@ class Mix:
             for m, own, parcel in zip(self.methods, state.parts, brief.parcels, strict=True)
         ]
         states = Owns(tuple(reply.state for reply in replies))
-        return replace(replies[0], state=states, parcels=tuple(p for reply in replies for p in reply.parcels))
+        parcels = tuple(p for reply in replies for p in reply.parcels)
+        loss = torch.stack([reply.loss for reply in replies if reply.loss is not None]).mean()
+        return replace(replies[0], state=states, parcels=parcels, loss=loss)
 
     def merge(self, server: Globals, replies: dict[int, Reply], round: int) -> Globals:
         def part(i: int) -> dict[int, Reply]:

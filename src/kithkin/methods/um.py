@@ -18,7 +18,7 @@ from torch import Tensor
 from kithkin import rng
 from kithkin.compute import Fit, Predict, Recipe, all_of
 from kithkin.helpers import Helper, HelperList, Score, Terms, average, least_uncertain, relation
-from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply
+from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply, certain_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Um:
                 newest = server.models[j]
                 parcels.append(Parcel(cause, j, newest.version, newest.w, newest.w.numel()))
 
-        searching = t < self.F
+        searching = t < self.F and self.M > 1
         candidates = strangers[: self.R] if searching else []
         send("search", candidates)
         if t % self.nu == 0:
@@ -102,7 +102,7 @@ class Um:
         candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
         candidates = await self.score(client, candidates)
         helpers = state.helpers.test_and_set(candidates)
-        refused |= {h.client: h for h in held(candidates)}
+        refused |= {h.client: h for h in held([*state.helpers, *candidates])}
         refused = {j: h for j, h in refused.items() if j not in helpers}
         newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
         helpers = helpers.refresh(await self.score(client, newer))
@@ -117,6 +117,8 @@ class Um:
             fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
             taken = torch.full((len(y),), not self.labelled_only, device=y.device)
             loss, labels = fitted.loss, Labels(y.argmax(1), taken)
+            if self.recipe.objective == "fixmatch":
+                labels = await certain_labels(client, w, self.recipe.threshold)
             helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))
             parcels = self.to_pool("upload", helpers)
         return Reply(UmState(helpers, tuple(refused.values())), parcels, holds=held(helpers), loss=loss, labels=labels)

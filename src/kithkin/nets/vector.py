@@ -113,7 +113,10 @@ def initial_vector(build: Callable[[], nn.Module], seed: int) -> Tensor:
 
 
 class Network:
-    """One network whose parameters, gradients and buffers are views of flat tensors; load a vector, and it is that model."""
+    """One network whose parameters, gradients and buffers are views of flat tensors; load a vector, and it is that model.
+
+    `w` and `g` are its own memory, with convolution kernels channels-last; `load` and `save` speak the layout's order.
+    """
 
     def __init__(self, build: Callable[[], nn.Module], device: torch.device, bf16: bool = False) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -128,6 +131,7 @@ class Network:
         owners = dict(self.module.named_modules())
         self.parameters: list[Tensor] = []
         views, grads = self.views(self.w), self.views(self.g)
+        self._views = views
         moved: dict[int, Tensor] = {}
         for i, (slot, view) in enumerate(zip(self.layout.slots, views, strict=True)):
             prefix, _, name = slot.name.rpartition(".")
@@ -152,35 +156,28 @@ class Network:
         return [self._view(flat[s.start : s.stop], s.shape) for s in slots]
 
     def _view(self, flat: Tensor, shape: torch.Size) -> Tensor:
-        if not self.bf16 or len(shape) != 4:
+        if len(shape) != 4:
             return flat.view(shape)
-        # Kept as the channels-last kernels want it, so that no step has to turn it over.
+        # Pictures lie channels-last, which is faster on CPU and GPU alike: so do the kernels, and no step turns them over.
         return flat.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
 
     def load(self, w: Tensor) -> None:
         """Become the model `w`."""
-        self._turn(w, self.w, inwards=True)
+        torch._foreach_copy_(self._views, self._plain_views(w))
         for counter in self.counters:
             counter.zero_()
 
     def save(self, w: Tensor) -> None:
         """Write the model into `w`."""
-        self._turn(self.w, w, inwards=False)
+        torch._foreach_copy_(self._plain_views(w), self._views)
 
-    def _turn(self, source: Tensor, target: Tensor, inwards: bool) -> None:
-        if not self.bf16:
-            target.copy_(source)
-            return
-        theirs = [(source if inwards else target)[s.start : s.stop].view(s.shape) for s in self.layout.slots]
-        mine = self.views(self.w)
-        torch._foreach_copy_(*((mine, theirs) if inwards else (theirs, mine)))
+    def _plain_views(self, w: Tensor) -> list[Tensor]:
+        return [w[s.start : s.stop].view(s.shape) for s in self.layout.slots]
 
     def __call__(self, *x: Tensor, part: Callable[..., Any] | None = None) -> Any:
-        """The module's (or a part's) answer; in bfloat16 and channels-last where the network was made so."""
-        if not self.bf16:
-            return (part or self.module)(*x)
+        """The module's (or a part's) answer, computed channels-last; in bfloat16 where the network was made so."""
         x = tuple(t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in x)
-        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             return (part or self.module)(*x)
 
     @contextmanager

@@ -21,7 +21,18 @@ from kithkin.compute import choose, together
 from kithkin.config import RunConfig, as_json, from_json
 from kithkin.data import Dataset, Split, deal, load
 from kithkin.errors import KithkinError, unknown
-from kithkin.federation import Exam, LocalCourier, Marks, World, cohort, mean_accuracy, open_world, paper_costs, play
+from kithkin.federation import (
+    Exam,
+    LocalCourier,
+    Marks,
+    World,
+    cohort,
+    cohort_size,
+    mean_accuracy,
+    open_world,
+    paper_costs,
+    play,
+)
 from kithkin.methods import METHODS, Client, Method, Setting, Training, check, sees_all_labels
 from kithkin.methods.base import Labels
 from kithkin.methods.um import Um, UmState
@@ -302,12 +313,11 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
     text = "".join(json.dumps(line) + "\n" for line in clients)
     evaluated = [m for m in metrics if m["test_mean"] is not None]
     best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
-    method = federation.method
-    um = method if isinstance(method, Um) else None
-    costs = paper_costs(
-        K=len(clients), M=um.M if um else 1, R=um.R if um else 0, F=um.F if um else 0, nu=um.nu if um else 1,
-        tau=some(config.sample_rate), n=some(config.rounds), size=federation.w0.numel(),
-    )  # fmt: skip
+    method, K = federation.method, len(clients)
+    costs = {}
+    if isinstance(method, Um):
+        tau = cohort_size(K, some(config.sample_rate)) / K
+        costs = paper_costs(K, method.M, method.R, method.F, method.nu, tau, some(config.rounds), federation.w0.numel())
     errors = [m["pseudo_error"] for m in metrics if m["pseudo_error"] is not None]
     summary = {
         "method": config.method,
@@ -324,7 +334,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "down_bytes": world.ledger.down,
         "up_bytes": world.ledger.up,
         "bytes_by_cause": world.ledger.moved,
-        "cost_formulas": costs if um else {},
+        "cost_formulas": costs,
         "seconds": round(sum(m["seconds"] for m in metrics), 3),
         "split_hash": federation.split.digest(),
     }

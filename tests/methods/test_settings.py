@@ -1,0 +1,131 @@
+"""Settings that cannot be are refused, and the message names the flag."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import pytest
+
+from kithkin.errors import KithkinError
+from kithkin.methods import METHODS, check, sees_all_labels
+
+AT_LEAST_ONE = {
+    "helpers": ["um"],
+    "mc_samples": ["um", "local"],
+    "refresh_every": ["um"],
+    "personal_layers": ["fedper"],
+    "global_layers": ["lg-fedavg"],
+    "inner_steps": ["pfedme"],
+    "finetune_epochs": ["fixavg-ft"],
+}
+AT_LEAST_ZERO = {
+    "candidates": ["um"],
+    "search_rounds": ["um"],
+    "warmup_epochs": ["um", "local"],
+    "threshold": ["fixavg", "fedavg-sl", "mix"],
+    "lambda_u": ["fixavg", "pfedme"],
+    "fedavg_rounds": ["lg-fedavg"],
+}
+ABOVE_ZERO = {
+    "prox": ["fixprox", "fedprox-sl", "mix", "pfedme"],
+    "personal_lr": ["pfedme"],
+    "outer_lr": ["pfedme"],
+    "server_mix": ["pfedme"],
+}
+
+
+def pairs(table):
+    return [(name, field) for field, names in table.items() for name in names]
+
+
+def flag(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+def refusal(name: str, clients: int = 20, **changes) -> KithkinError:
+    with pytest.raises(KithkinError) as caught:
+        check(name, replace(METHODS[name].settings, **changes), clients)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_defaults_of_every_method_are_lawful(name):
+    check(name, METHODS[name].settings, 20)
+
+
+def test_every_number_among_the_settings_is_checked_here():
+    numbers = {f.name for entry in METHODS.values() for f in fields(entry.settings) if f.type in ("int", "float", "int | None")}
+    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys()
+
+
+@pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ONE))
+@pytest.mark.parametrize("value", [0, -3])
+def test_what_must_be_one_or_more(name, field, value):
+    error = refusal(name, **{field: value})
+    assert error.problem == f"{flag(field)} is {value}; it must be 1 or more."
+    assert error.remedy == f"Give another {flag(field)}."
+    check(name, replace(METHODS[name].settings, **{field: 1}), 20)
+
+
+@pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ZERO))
+def test_what_must_not_be_negative(name, field):
+    assert refusal(name, **{field: -1}).problem == f"{flag(field)} is -1; it must be 0 or more."
+    check(name, replace(METHODS[name].settings, **{field: 0}), 20)
+
+
+@pytest.mark.parametrize(("name", "field"), pairs(ABOVE_ZERO))
+@pytest.mark.parametrize("value", [0.0, -0.5])
+def test_what_must_be_above_zero_or_the_method_is_another(name, field, value):
+    problem = refusal(name, **{field: value}).problem
+    assert problem == f"{flag(field)} is {value}; it must be above 0 (at 0 the method does nothing of its own)."
+    check(name, replace(METHODS[name].settings, **{field: 0.5}), 20)
+
+
+def test_the_number_of_fedavg_rounds_may_be_left_out():
+    check("lg-fedavg", replace(METHODS["lg-fedavg"].settings, fedavg_rounds=None), 20)
+
+
+def test_a_list_longer_than_the_federation_is_refused():
+    assert refusal("um", clients=4, helpers=5).problem == "--helpers is 5; it must not exceed the 4 clients."
+    check("um", replace(METHODS["um"].settings, helpers=4, candidates=0), 4)
+
+
+def test_more_candidates_than_strangers_are_refused():
+    error = refusal("um", clients=6, helpers=5, candidates=2)
+    assert error.problem == "--candidates is 2, but 6 clients with lists of 5 leave 1."
+    assert error.remedy == "Give fewer --candidates or --helpers, more --clients, or --search-rounds 0."
+    for lawful in ({"candidates": 1}, {"helpers": 4}, {"search_rounds": 0}):
+        check("um", replace(METHODS["um"].settings, **{"helpers": 5, "candidates": 2, **lawful}), 6)
+    check("um", replace(METHODS["um"].settings, helpers=5, candidates=2), 7)
+
+
+@pytest.mark.parametrize(("name", "field"), pairs({"threshold": ["fixavg"], "lambda_u": ["fixavg"], **ABOVE_ZERO}))
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_refused(name, field, value):
+    assert refusal(name, **{field: value}).problem.startswith(f"{flag(field)} is {value}; it must be ")
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "known"),
+    [
+        ("um", "relation", "both"),
+        ("um", "losses", "weighted"),
+        ("local", "objective", "own-labels"),
+        ("fedper", "objective", "fixmatch"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused_and_the_choices_are_named(name, field, known):
+    error = refusal(name, **{field: known + "x"})
+    assert flag(field) in error.problem
+    assert f"Did you mean '{known}'?" in error.remedy
+
+
+def test_only_the_supervised_methods_see_all_labels():
+    assert {name for name, entry in METHODS.items() if sees_all_labels(entry.settings)} == {
+        "fedavg-sl",
+        "fedprox-sl",
+        "fedbn-sl",
+    }
+    assert not sees_all_labels(replace(METHODS["fixavg"].settings, objective="labelled-only"))
+    assert sees_all_labels(replace(METHODS["fedper"].settings, objective="supervised"))
