@@ -20,7 +20,7 @@ from kithkin.errors import KithkinError, unknown
 Positional = tyro.conf.Positional
 OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
 QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
-DEMO = {"data": "digits", "clients": 10, "rounds": 15, "width": 8, "batch_size": 32, "lr": 0.01, "device": "cpu"}
+DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01, "eval_every": 10, "device": "cpu"}
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 
@@ -146,7 +146,7 @@ def _demo(argv: Sequence[str]) -> None:
     print("alpha 5: clients are much alike. alpha 0.5: very different. Four methods, about a minute on two cores.\n")
     with tempfile.TemporaryDirectory() as folder:
         where = out or Path(folder)
-        methods = ("um", "local", "fixavg", "fixavg-ft")
+        methods = ("um", "fixavg-ft", "fixavg", "local")
         cells = compare.cells_of(methods, (5.0, 0.5), (0,), where, lambda method: settle({**DEMO, "method": method}))
         _compare_cells(cells, where, None, quiet=False)
 
