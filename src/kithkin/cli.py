@@ -20,7 +20,8 @@ from kithkin.errors import KithkinError, unknown
 Positional = tyro.conf.Positional
 OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
 QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
-DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01, "eval_every": 10, "device": "cpu"}
+DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
+DEMO |= {"eval_every": 10, "device": "cpu"}
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 

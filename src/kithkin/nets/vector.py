@@ -115,13 +115,14 @@ def initial_vector(build: Callable[[], nn.Module], seed: int) -> Tensor:
 class Network:
     """One network whose parameters, gradients and buffers are views of flat tensors; load a vector, and it is that model.
 
-    `w` and `g` are its own memory, with convolution kernels channels-last; `load` and `save` speak the layout's order.
+    `w` and `g` are its own memory, where convolution kernels may lie channels-last; `load` and `save` speak the layout's order.
     """
 
     def __init__(self, build: Callable[[], nn.Module], device: torch.device, bf16: bool = False) -> None:
         with torch.random.fork_rng(devices=[]):
             self.module = build().to(device)
         self.bf16 = bf16
+        self.channels_last = bf16 or device.type == "cpu"  # faster there; cuDNN lacks some exact fp32 kernels for it
         self.drops = dropouts(self.module)
         self.layout = layout_of(self.module)
         self.device = device
@@ -156,9 +157,9 @@ class Network:
         return [self._view(flat[s.start : s.stop], s.shape) for s in slots]
 
     def _view(self, flat: Tensor, shape: torch.Size) -> Tensor:
-        if len(shape) != 4:
+        if not self.channels_last or len(shape) != 4:
             return flat.view(shape)
-        # Pictures lie channels-last, which is faster on CPU and GPU alike: so do the kernels, and no step turns them over.
+        # As the channels-last kernels want it, so that no step has to turn it over.
         return flat.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
 
     def load(self, w: Tensor) -> None:
@@ -175,8 +176,9 @@ class Network:
         return [w[s.start : s.stop].view(s.shape) for s in self.layout.slots]
 
     def __call__(self, *x: Tensor, part: Callable[..., Any] | None = None) -> Any:
-        """The module's (or a part's) answer, computed channels-last; in bfloat16 where the network was made so."""
-        x = tuple(t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in x)
+        """The module's (or a part's) answer; in bfloat16 where the network was made so."""
+        if self.channels_last:
+            x = tuple(t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in x)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             return (part or self.module)(*x)
 
