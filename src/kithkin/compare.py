@@ -8,7 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -61,7 +61,9 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     folder = Folder(cell.folder)
     if not folder.manifest.exists():
         return run(cell.config, cell.settings, cell.folder, display_for(quiet))
-    found, wanted = folder.read_manifest()["config"], as_json(cell.config.resolved())
+    manifest = folder.read_manifest()
+    found = {**manifest.get("config", {}), **manifest.get("settings", {})}
+    wanted = {**as_json(cell.config.resolved()), **asdict(cell.settings)}
     differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
     if differs:
         raise KithkinError(

@@ -1,0 +1,160 @@
+"""Comparisons: cells that resume, and a table whose figures can be checked by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kithkin import compare
+from kithkin.cli import main, settle
+from kithkin.errors import KithkinError
+from kithkin.record import Result
+
+RUN = sys.modules["kithkin.record.run"]  # the package names its function, not the module
+TINY = "--clients=6 --rounds=2 --width=2 --epochs=1 --batch-size=64 --warmup-epochs=1 --helpers=3 --mc-samples=2".split()  # noqa: SIM905
+
+
+def result(method: str, seed: int, tests: list[float], alpha: float = 0.5, error: float | None = None) -> Result:
+    summary = {
+        "method": method,
+        "alpha": alpha,
+        "seed": seed,
+        "test_at_best_val": sum(tests) / len(tests),
+        "final_test_var": 0.25,
+        "final_pseudo_error": error,
+        "down_bytes": 3_000_000,
+        "up_bytes": 1_000_000,
+        "seconds": 2.0,
+    }
+    return Result(Path("nowhere"), summary, [], [{"client": k, "test_accuracy": a} for k, a in enumerate(tests)])
+
+
+def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
+    rows = compare.rows(
+        [
+            result("um", 0, [0.5, 0.75], error=0.1),
+            result("um", 1, [1.0, 0.25], error=0.3),
+            result("local", 0, [0.5, 0.5]),
+            result("local", 1, [0.5, 0.5]),
+        ]
+    )
+    um, alone = rows
+    assert (um.method, um.alpha, um.seeds) == ("um", 0.5, 2)
+    assert um.test == pytest.approx(0.625)
+    assert um.test_sd == pytest.approx(0)
+    assert um.worst_decile == pytest.approx((0.5 + 0.25) / 2)
+    assert um.label_error == pytest.approx(0.2)
+    assert um.megabytes == pytest.approx(4)
+    assert um.gain == pytest.approx((0 + 0.25 + 0.5 - 0.25) / 4)
+    assert um.harmed == pytest.approx(1 / 4)
+    assert (alone.gain, alone.harmed) == (0, 0)
+    assert alone.label_error != alone.label_error
+
+
+def test_three_points_below_local_is_not_yet_harm():
+    (row, _) = compare.rows([result("um", 0, [0.471, 0.469]), result("local", 0, [0.5, 0.5])])
+    assert row.harmed == pytest.approx(1 / 2)
+
+
+def test_without_local_there_is_no_gain_to_tell():
+    (row,) = compare.rows([result("um", 0, [0.5])])
+    assert compare.shown(row)[-2:] == ["-", "-"]
+
+
+@pytest.mark.parametrize(("clients", "worst"), [(1, 0.0), (10, 0.0), (20, 0.5), (30, 1.0)])
+def test_the_worst_decile_is_a_tenth_of_the_clients(clients: int, worst: float):
+    assert compare.worst_decile([float(k) for k in range(clients)]) == worst
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compared")
+    main(["compare", "--methods", "um", "local", "--alphas", "5", "--seeds", "0", "1", "--out", str(out), "--jobs", "1", *TINY])
+    return out
+
+
+def test_every_cell_has_its_folder_and_the_table_its_files(compared: Path):
+    cells = sorted(p.name for p in compared.iterdir() if p.is_dir())
+    assert cells == ["local-a5-s0", "local-a5-s1", "um-a5-s0", "um-a5-s1"]
+    with (compared / "table.csv").open() as f:
+        rows = list(csv.DictReader(f))
+    summaries = [json.loads((compared / f"um-a5-s{s}" / "summary.json").read_text()) for s in (0, 1)]
+    assert float(rows[0]["test"]) == pytest.approx(sum(s["test_at_best_val"] for s in summaries) / 2)
+    assert [line.split("|")[1].strip() for line in (compared / "table.md").read_text().splitlines()[2:]] == ["um", "local"]
+    with (compared / "gains.csv").open() as f:
+        gains = list(csv.DictReader(f))
+    assert len(gains) == 4 * 6
+    assert all(float(g["gain_over_local"]) == 0 for g in gains if g["method"] == "local")
+
+
+def test_settings_go_to_the_methods_that_have_them(compared: Path):
+    um, alone = (json.loads((compared / f"{m}-a5-s0" / "manifest.json").read_text())["settings"] for m in ("um", "local"))
+    assert (um["helpers"], um["warmup_epochs"], alone["warmup_epochs"]) == (3, 1, 1)
+    assert "helpers" not in alone
+
+
+def cells(out: Path, **flags: Any) -> list[compare.Cell]:
+    tiny = {
+        "clients": 6,
+        "rounds": 2,
+        "width": 2,
+        "epochs": 1,
+        "batch_size": 64,
+        "warmup_epochs": 1,
+        "helpers": 3,
+        "mc_samples": 2,
+    }
+    return compare.cells_of(["um"], [5.0], [0], out, lambda method: settle({**tiny, **flags, "method": method}))
+
+
+def test_a_finished_cell_is_not_run_again(compared: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise AssertionError("ran again")
+
+    monkeypatch.setattr(RUN, "play", refuse)
+    (again,) = compare.do_all(cells(compared), 1, True)
+    assert again.summary == json.loads((compared / "um-a5-s0" / "summary.json").read_text())
+
+
+def test_a_cell_with_other_flags_is_refused_and_they_are_named(compared: Path):
+    with pytest.raises(KithkinError, match="another lr, momentum"):
+        compare.do_all(cells(compared, lr=0.5, momentum=0.5), 1, True)
+
+
+def test_a_cell_with_other_settings_of_its_method_is_refused(compared: Path):
+    with pytest.raises(KithkinError, match="another candidates"):
+        compare.do_all(cells(compared, candidates=1), 1, True)
+
+
+def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RUN, "finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            compare.do_all(cells(tmp_path), 1, True)
+    assert not (tmp_path / "um-a5-s0" / "summary.json").exists()
+    (whole,) = compare.do_all(cells(tmp_path), 1, True)
+    before = json.loads((compared / "um-a5-s0" / "summary.json").read_text())
+    assert whole.summary["test_at_best_val"] == before["test_at_best_val"]
+
+
+def test_processes_side_by_side_give_the_same_runs(compared: Path, tmp_path: Path):
+    main(["compare", "--methods", "um", "local", "--alphas", "5", "--out", str(tmp_path), "--jobs", "2", "--quiet", *TINY])
+    for cell in ("um-a5-s0", "local-a5-s0"):
+        mine, theirs = ((p / cell / "clients.jsonl").read_text() for p in (tmp_path, compared))
+        assert mine == theirs
+
+
+def test_an_unknown_method_is_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "--methods", "um", "fixagv", "--out", str(tmp_path / "x"), *TINY])
+    assert end.value.code == 2
+    assert "Did you mean 'fixavg'?" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
