@@ -14,6 +14,9 @@ from kithkin.config import RunConfig
 from kithkin.record.run import Display, Quiet
 
 
+WARMING = "warming up: every client trains on its own labelled pictures"
+
+
 def display_for(quiet: bool, title: str = "") -> Display:
     if quiet:
         return Quiet()
@@ -51,7 +54,8 @@ class Live:
 
     def start(self, config: RunConfig, already: int) -> None:
         name = self.title or f"{config.method} on {config.data}"
-        self.task = self.progress.add_task(escape(name), total=config.rounds, completed=already, figures="starting")
+        figures = WARMING if already < 0 else "starting"
+        self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=figures)
         self.progress.start()
 
     def round(self, line: dict[str, Any], moved: int) -> None:
@@ -74,8 +78,10 @@ class Lines:
     def start(self, config: RunConfig, already: int) -> None:
         self.title = self.title or f"{config.method} on {config.data}"
         self.rounds = config.rounds or 0
-        self.already = already
+        self.already = max(0, already)
         self.began = time.monotonic()
+        if already < 0:
+            self.say(f"{self.title}  {WARMING}")
 
     def round(self, line: dict[str, Any], moved: int) -> None:
         t = line["round"]

@@ -42,7 +42,7 @@ from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors
 
 
 class Display(Protocol):
-    """What shows a run to a person."""
+    """What shows a run to a person. `already` rounds are done; -1: the warm-up is still to come."""
 
     def start(self, config: RunConfig, already: int) -> None: ...
 
@@ -228,7 +228,7 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     metrics = folder.cut(folder.metrics, world.round)
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
     saved = world.round
-    display.start(config, max(0, world.round))
+    display.start(config, world.round)
     began = time.perf_counter()
     try:
         while world.round < rounds:
