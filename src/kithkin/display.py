@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kithkin.config import RunConfig
 from kithkin.record.run import Display, Quiet
 
-
 WARMING = "warming up: every client trains on its own labelled pictures"
 
 
