@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from kithkin import display
 from kithkin.config import RunConfig
 from kithkin.display import Lines, Live, describe, display_for
 from kithkin.record.run import Quiet
@@ -134,3 +135,16 @@ def test_a_path_with_brackets_is_shown_as_it_is():
 def test_a_long_path_is_said_on_one_line():
     words = "Stopped after round 3. Go on with `kithkin resume /" + "deep/" * 50 + "run`."
     assert words in shown(CONFIG, says=words)
+
+
+def test_a_long_silence_is_broken_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    lines = display.Lines("um")
+    lines.start(RunConfig(rounds=3), -1)
+    lines.tick(1, 9)
+    assert capsys.readouterr().err == f"um  {display.WARMING}\n"
+    monkeypatch.setattr(display, "PATIENCE", -1)
+    lines.tick(2, 9)
+    lines.tick(9, 9)
+    assert capsys.readouterr().err == "um  2 of 9 jobs of this step done\n"

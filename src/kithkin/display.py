@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kithkin.config import RunConfig
 from kithkin.record.run import Display, Quiet
 
+PATIENCE = 30  # seconds without a line, where there is no terminal
 WARMING = "warming up: every client trains on its own labelled pictures"
 
 
@@ -53,12 +54,16 @@ class Live:
 
     def start(self, config: RunConfig, already: int) -> None:
         name = self.title or f"{config.method} on {config.data}"
-        figures = WARMING if already < 0 else "starting"
-        self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=figures)
+        self.figures = WARMING if already < 0 else "starting"
+        self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=self.figures)
         self.progress.start()
 
     def round(self, line: dict[str, Any], moved: int) -> None:
-        self.progress.update(self.task, completed=line["round"], figures=describe(line, moved, self.last))
+        self.figures = describe(line, moved, self.last)
+        self.progress.update(self.task, completed=line["round"], figures=self.figures)
+
+    def tick(self, done: int, jobs: int) -> None:
+        self.progress.update(self.task, figures=f"{self.figures}  ({done}/{jobs})")
 
     def say(self, text: str) -> None:
         self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -81,10 +86,18 @@ class Lines:
         self.began = time.monotonic()
         if already < 0:
             self.say(f"{self.title}  {WARMING}")
+        self.spoke = time.monotonic()
+
+    def tick(self, done: int, jobs: int) -> None:
+        """A word where nothing was said for long."""
+        if time.monotonic() - self.spoke > PATIENCE and done < jobs:
+            self.say(f"{self.title}  {done} of {jobs} jobs of this step done")
+            self.spoke = time.monotonic()
 
     def round(self, line: dict[str, Any], moved: int) -> None:
         t = line["round"]
         left = (time.monotonic() - self.began) / (t - self.already) * (self.rounds - t)
+        self.spoke = time.monotonic()
         self.say(f"{self.title}  round {t}/{self.rounds}  {describe(line, moved, self.last)}  {left:.0f} s left")
 
     def say(self, text: str) -> None:

@@ -50,6 +50,9 @@ class Heard:
     def start(self, config: Any, already: int) -> None:
         self.already = already
 
+    def tick(self, done: int, jobs: int) -> None:
+        assert 0 < done <= jobs
+
     def round(self, line: dict[str, Any], moved: int) -> None:
         self.rounds.append(line["round"])
 

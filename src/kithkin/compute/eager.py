@@ -22,9 +22,14 @@ class Eager:
     def __init__(self, build: Callable[[], nn.Module], device: torch.device) -> None:
         self.network = Network(build, device)
         self.device = device
+        self.tick: Callable[[int, int], None] = lambda done, jobs: None  # told after every job: a display may hang on it
 
     def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
-        return [self.fit(job) if isinstance(job, Fit) else self.predict(cast(Predict, job)) for job in jobs]
+        answers: list[Any] = []
+        for job in jobs:
+            answers.append(self.fit(job) if isinstance(job, Fit) else self.predict(cast(Predict, job)))
+            self.tick(len(answers), len(jobs))
+        return answers
 
     def fit(self, job: Fit) -> Fitted:
         """SGD with momentum over the flat vector, with a pull towards an anchor that may follow (FedProx, pFedMe)."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import kithkin
-from kithkin.compute import choose, together
+from kithkin.compute import Eager, choose, together
 from kithkin.config import RunConfig, as_json, from_json
 from kithkin.data import Dataset, Split, deal, load
 from kithkin.errors import KithkinError, unknown
@@ -46,6 +46,10 @@ class Display(Protocol):
 
     def start(self, config: RunConfig, already: int) -> None: ...
 
+    def tick(self, done: int, jobs: int) -> None:
+        """So many of the jobs that wait at this moment are done."""
+        ...
+
     def round(self, line: dict[str, Any], moved: int) -> None: ...
 
     def say(self, text: str) -> None: ...
@@ -57,6 +61,8 @@ class Quiet:
     """Shows nothing."""
 
     def start(self, config: RunConfig, already: int) -> None: ...
+
+    def tick(self, done: int, jobs: int) -> None: ...
 
     def round(self, line: dict[str, Any], moved: int) -> None: ...
 
@@ -229,6 +235,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
     saved = world.round
     display.start(config, world.round)
+    if isinstance(courier.compute, Eager):
+        courier.compute.tick = display.tick
     began = time.perf_counter()
     try:
         while world.round < rounds:
