@@ -25,13 +25,13 @@ def result(method: str, seed: int, tests: list[float], alpha: float = 0.5, error
         "alpha": alpha,
         "seed": seed,
         "test_at_best_val": sum(tests) / len(tests),
-        "final_test_var": 0.25,
+        "test_var_at_best_val": 0.25,
         "final_pseudo_error": error,
         "down_bytes": 3_000_000,
         "up_bytes": 1_000_000,
         "seconds": 2.0,
     }
-    return Result(Path("nowhere"), summary, [], [{"client": k, "test_accuracy": a} for k, a in enumerate(tests)])
+    return Result(Path("nowhere"), summary, [], [{"client": k, "test_at_best_val": a} for k, a in enumerate(tests)])
 
 
 def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
@@ -158,3 +158,31 @@ def test_an_unknown_method_is_named_before_anything_runs(tmp_path: Path, capsys:
     assert end.value.code == 2
     assert "Did you mean 'fixavg'?" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+def test_a_mistake_in_a_process_of_its_own_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "--methods", "um", "local", "--out", str(tmp_path / "file" / "x"), "--jobs", "2", "--quiet", *TINY])
+    assert end.value.code == 2
+    assert "Give another --out." in capsys.readouterr().err
+
+
+def test_settings_that_cannot_be_are_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["compare", "--methods", "local", "um", "--helpers", "200", "--out", str(tmp_path / "x")])
+    assert "--helpers is 200" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("words", ["--methods", "--methods um --seeds", "--methods um --alphas", "--methods um --jobs 0"])
+def test_nothing_to_compare_is_refused(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "--out", str(tmp_path / "x"), *TINY, *words.split()])
+    assert end.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_seed_named_twice_is_one_seed(tmp_path: Path):
+    twice = compare.cells_of(["um", "um"], [5.0, 5.0], [0, 0], tmp_path, lambda method: settle({"method": method}))
+    assert len(twice) == 1

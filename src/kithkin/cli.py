@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kithkin.config import RunConfig
+from kithkin.config import RunConfig, bad
 from kithkin.errors import KithkinError, unknown
 
 Positional = tyro.conf.Positional
@@ -27,7 +27,9 @@ FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     """Plain flags as a run's config and its method's settings."""
-    entry = _method(flags.get("method", RunConfig.method))
+    from kithkin.methods import entry_of
+
+    entry = entry_of(flags.get("method", RunConfig.method))
     common, own = ({f.name for f in fields(c)} for c in (RunConfig, entry.settings))
     for name in flags:
         if name not in common | own:
@@ -36,17 +38,11 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     return config, replace(entry.settings, **{k: v for k, v in flags.items() if k in own})
 
 
-def _method(name: str) -> Any:
-    from kithkin.methods import METHODS
-
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
-
-
 def _parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[tuple[str, Any, Any]]) -> tuple[Any, Any]:
     """All flags of a run with this method: parsed, and the method's settings apart."""
-    settings = _method(name).settings
+    from kithkin.methods import entry_of
+
+    settings = entry_of(name).settings
     group = name.replace("-", "_")
     usual = field(default=_usual(argv, method=name))
     Args = make_dataclass(
@@ -59,10 +55,11 @@ def _parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence
 def _run(argv: Sequence[str]) -> None:
     """Train a federation and write its run folder."""
     from kithkin.display import display_for
+    from kithkin.methods import entry_of
     from kithkin.record import run
 
     name = _given(argv, "--method") or RunConfig.method
-    about = f"{_run.__doc__}\n\nMethod {name}: {_method(name).summary}. With --method NAME --help the settings of that method."
+    about = f"{_run.__doc__}\n\nMethod {name}: {entry_of(name).summary}. With --method NAME --help the settings of that method."
     args, settings = _parse("kithkin run", about, name, argv, [OUT, QUIET])
     result = run(args.run, settings, args.out, display_for(args.quiet))
     if not args.quiet:
@@ -75,17 +72,18 @@ def _explain(argv: Sequence[str]) -> None:
 
     if not argv or argv[0].startswith("-"):
         print(f"usage: kithkin explain METHOD [flags of kithkin run]\n\n{_explain.__doc__}")
+        print("\nfor example: kithkin explain fedper --data digits --personal-layers 2")
         if not argv:
             raise KithkinError("No method is named.", "`kithkin methods` lists them.")
         return
     args, settings = _parse(f"kithkin explain {argv[0]}", _explain.__doc__ or "", argv[0], argv[1:], [])
-    explain(args.run, settings)
+    explain(replace(args.run, method=argv[0]), settings)
 
 
 def _compare(argv: Sequence[str]) -> None:
     """Run many methods, alphas and seeds, one folder each, and put them in one table."""
     from kithkin import compare
-    from kithkin.methods import METHODS
+    from kithkin.methods import METHODS, entry_of
 
     own: dict[str, tuple[Any, list[str]]] = {}
     for name, entry in METHODS.items():
@@ -101,7 +99,11 @@ def _compare(argv: Sequence[str]) -> None:
         "Compare",
         [
             ("methods", Annotated[tuple[str, ...], tyro.conf.arg(help="Methods to compare; `kithkin methods` lists them.")]),
-            ("alphas", Annotated[tuple[float, ...], tyro.conf.arg(help="How alike the clients are, one column each.")], (0.5,)),
+            (
+                "alphas",
+                Annotated[tuple[float, ...], tyro.conf.arg(help="How alike the clients are; rows for each.")],
+                (0.5,),
+            ),
             ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
             ("jobs", Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.")], None),
@@ -115,7 +117,7 @@ def _compare(argv: Sequence[str]) -> None:
     given = {k: v for k, v in vars(args.own).items() if v is not None}
 
     def settle_one(method: str) -> tuple[RunConfig, Any]:
-        theirs = {f.name for f in fields(_method(method).settings)}
+        theirs = {f.name for f in fields(entry_of(method).settings)}
         return settle({**vars(args.run), "method": method, **{k: v for k, v in given.items() if k in theirs}})
 
     cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
@@ -126,6 +128,8 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
     from kithkin import compare
 
     jobs = compare.default_jobs(cells[0].config.device) if jobs is None else jobs
+    if jobs < 1:
+        raise bad("jobs", jobs, "must be 1 or more")
     results = compare.do_all(cells, jobs, quiet)
     table = compare.rows(results)
     compare.write_table(out, table, results)
@@ -140,6 +144,9 @@ def _demo(argv: Sequence[str]) -> None:
     from kithkin import compare
 
     def args(out: Path | None = None) -> Path | None:
+        """Args:
+        out: Keep the runs and the table in this folder.
+        """
         return out
 
     out = tyro.cli(args, prog="kithkin demo", description=_demo.__doc__, args=argv, config=FLAT)

@@ -20,8 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kithkin.config import RunConfig, as_json
+from kithkin.data import whole_name
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
+from kithkin.methods import check
 from kithkin.record import Folder, Result, resume, run
 
 HARM = 0.03  # a client is harmed if it ends more than 3 points below its own local model
@@ -63,7 +65,8 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
         return run(cell.config, cell.settings, cell.folder, display_for(quiet))
     manifest = folder.read_manifest()
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
-    wanted = {**as_json(cell.config.resolved()), **asdict(cell.settings)}
+    config = replace(cell.config, data=whole_name(cell.config.data)).resolved()
+    wanted = {**as_json(config), **asdict(cell.settings)}
     differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
     if differs:
         raise KithkinError(
@@ -107,7 +110,7 @@ def rows(results: Sequence[Result]) -> list[Row]:
     groups: dict[tuple[str, float], list[Result]] = {}
     for result in results:
         groups.setdefault((result.summary["method"], result.summary["alpha"]), []).append(result)
-    alone = {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
+    alone = by_itself(results)
     table: list[Row] = []
     for (method, alpha), group in groups.items():
         gains = [g for r in group for g in gains_over(alone.get((alpha, r.summary["seed"])), accuracies(r))]
@@ -119,7 +122,7 @@ def rows(results: Sequence[Result]) -> list[Row]:
             seeds=len(group),
             test=fmean(tests),
             test_sd=stdev(tests) if len(tests) > 1 else math.nan,
-            variance=fmean(r.summary["final_test_var"] for r in group),
+            variance=fmean(r.summary["test_var_at_best_val"] for r in group),
             worst_decile=fmean(worst_decile(accuracies(r)) for r in group),
             label_error=fmean(errors) if errors else math.nan,
             megabytes=fmean((r.summary["down_bytes"] + r.summary["up_bytes"]) / 1e6 for r in group),
@@ -132,7 +135,13 @@ def rows(results: Sequence[Result]) -> list[Row]:
 
 
 def accuracies(result: Result) -> list[float]:
-    return [client["test_accuracy"] for client in result.clients]
+    """Each client's test accuracy at the run's best validation round."""
+    return [client["test_at_best_val"] for client in result.clients]
+
+
+def by_itself(results: Sequence[Result]) -> dict[tuple[float, int], list[float]]:
+    """What the clients of each (alpha, seed) reach alone."""
+    return {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
 
 
 def gains_over(local: Sequence[float] | None, own: Sequence[float]) -> list[float]:
@@ -150,7 +159,7 @@ def worst_decile(values: Sequence[float]) -> float:
 
 HEADS = ("method", "alpha", "test", "var", "worst\n10%", "label\nerror", "MB", "sec", "vs\nlocal", "harm")
 LEGEND = (
-    "test: mean over clients at the best validation round (± sd over seeds). var: its variance over clients.\n"
+    "All at the round of best validation accuracy. test: mean over clients (± sd over seeds). var: variance over them.\n"
     "worst 10%: mean of the worst tenth of the clients. label error: wrong pseudo labels in the last round.\n"
     "MB: moved in all. sec: seconds. "
     "vs local: mean gain of a client over its own local model. harm: clients that end more than 3 points below it."
@@ -191,10 +200,10 @@ def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -
         writer = csv.DictWriter(f, list(Row.__dataclass_fields__))
         writer.writeheader()
         writer.writerows({k: "" if v != v else v for k, v in vars(row).items()} for row in table)
-    alone = {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
+    alone = by_itself(results)
     with (folder / "gains.csv").open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f)
-        out.writerow(["method", "alpha", "seed", "client", "test_accuracy", "gain_over_local"])
+        out.writerow(["method", "alpha", "seed", "client", "test_at_best_val", "gain_over_local"])
         for r in results:
             s, own = r.summary, accuracies(r)
             gains: Sequence[Any] = gains_over(alone.get((s["alpha"], s["seed"])), own) or [""] * len(own)
@@ -211,10 +220,14 @@ def cells_of(
     settle: Callable[[str], tuple[RunConfig, Any]],
 ) -> list[Cell]:
     """Every cell, alpha by alpha; `settle` gives a method's config and settings."""
+    methods, alphas, seeds = list(dict.fromkeys(methods)), list(dict.fromkeys(alphas)), list(dict.fromkeys(seeds))
+    if not (methods and alphas and seeds):
+        raise KithkinError("There is nothing to compare.", "Name at least one of --methods, --alphas and --seeds.")
     cells: list[Cell] = []
     for alpha in alphas:
         for method in methods:
             config, settings = settle(method)
+            check(method, settings, replace(config, alpha=alpha).checked().resolved().clients or 0)  # before hours are spent
             for seed in seeds:
                 this = replace(config, alpha=alpha, seed=seed)
                 cells.append(Cell(this, settings, out / f"{method}-a{alpha:g}-s{seed}"))

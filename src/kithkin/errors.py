@@ -14,6 +14,10 @@ class KithkinError(ValueError):
         self.problem = problem
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type[KithkinError], tuple[str, str]]:
+        """So that it passes between processes."""
+        return type(self), (self.problem, self.remedy)
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> KithkinError:
     """An unknown name, with the nearest known one.

@@ -45,7 +45,7 @@ def lines(method: Method, layout: Layout) -> list[Line]:
 
 
 def shared_numbers(method: Method, layout: Layout) -> torch.Tensor:
-    """Which numbers of the model ever leave the client."""
+    """Which numbers of the model leave the client (of LG-FedAvg: once its FedAvg rounds are over)."""
     if isinstance(method, FedAvg):
         return method.shared
     if isinstance(method, Mix):
@@ -61,7 +61,8 @@ def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str
     if isinstance(method, Um):
         if method.M == 1:
             return [("each round", "nothing: every client trains alone")]
-        costs = paper_costs(K, method.M, method.R, method.F, method.nu, cohort / K, config.rounds or 0, layout.size)
+        n = config.rounds or 0
+        costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, cohort / K, n, layout.size)
         return [
             ("once, warm-up", f"{K} models up: {amount(K * size)}"),
             (f"rounds before {method.F}, search", f"{method.R} models to each of {K} clients: {amount(K * method.R * size)}"),
@@ -70,7 +71,8 @@ def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str
                 f"at most {method.M - 1} newer models to each client: {amount(K * (method.M - 1) * size)}",
             ),
             ("each round, upload", f"{cohort} models: {amount(cohort * size)}"),
-            ("whole run, at most (28)", amount(costs["helper_lists_28"])),
+            ("a client's first training, fill", f"at most {method.M - 1} models"),
+            ("whole run by (28), less warm-up and fill", amount(costs["helper_lists_28"])),
             ("whole run, greedy search (27)", amount(costs["greedy_27"])),
         ]
     parts = method.methods if isinstance(method, Mix) else (method,)

@@ -14,6 +14,12 @@ from kithkin.data.reading import read
 from kithkin.errors import KithkinError, unknown
 
 
+def whole_name(data: str) -> str:
+    """The name of a data set as it is; the path of one's own so that it is found again from any folder."""
+    own = Path(data).expanduser()
+    return str(own.resolve()) if data not in (DIGITS, *SOURCES) and own.exists() else data
+
+
 def load(data: str, folder: Path | None = None) -> Dataset:
     """The data set of this name, or the one at this path; `folder` is where official files lie."""
     if data == DIGITS:

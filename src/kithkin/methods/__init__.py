@@ -11,7 +11,7 @@ import torch
 
 from kithkin.compute import Recipe
 from kithkin.config import bad, check_choices
-from kithkin.errors import KithkinError
+from kithkin.errors import KithkinError, unknown
 from kithkin.helpers import Helper, HelperList, Score, Terms
 from kithkin.methods.base import Client, Held, Method, Training
 from kithkin.methods.fedavg import FedAvg, Global, Own
@@ -101,7 +101,7 @@ class MeSettings(AvgSettings):
     inner_steps: int = 5
     """K, steps on each batch towards the personal model."""
     personal_lr: float = 0.09
-    """Learning rate of those steps."""
+    """Learning rate of those steps, which have no momentum: it stands in for --lr."""
     outer_lr: float = 0.005
     """eta, how far w follows after each batch (times lambda)."""
     server_mix: float = 1.0
@@ -211,6 +211,13 @@ METHODS: dict[str, Entry] = {
 }
 
 
+def entry_of(name: str) -> Entry:
+    """The method of this name."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
 def sees_all_labels(settings: Any) -> bool:
     """Whether every training label is given to the method."""
     return getattr(settings, "objective", None) == "supervised"
@@ -239,8 +246,8 @@ def check(name: str, settings: Any, clients: int) -> None:
             raise bad(field, values[field], "must be 0 or more")
     for field in ("prox", "personal_lr", "outer_lr", "server_mix"):
         if field in values and not values[field] > 0:
-            plain = " (at 0 the method does nothing of its own)"
-            raise bad(field, values[field], "must be above 0" + plain)
+            why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
+            raise bad(field, values[field], "must be above 0" + why)
     if isinstance(settings, UmSettings):
         if settings.helpers > clients:
             raise bad("helpers", settings.helpers, f"must not exceed the {clients} clients")
@@ -252,4 +259,4 @@ def check(name: str, settings: Any, clients: int) -> None:
             )
 
 
-__all__ = ["METHODS", "STATES", "Client", "Entry", "Method", "Setting", "Training", "check", "sees_all_labels"]
+__all__ = ["METHODS", "STATES", "Client", "Entry", "Method", "Setting", "Training", "check", "entry_of", "sees_all_labels"]

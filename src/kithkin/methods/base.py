@@ -85,7 +85,7 @@ class Labels:
 
 
 async def certain_labels(client: Client, w: Tensor, threshold: float) -> Labels | None:
-    """The labels that FixMatch takes as training starts, for the record alone."""
+    """The labels that FixMatch would take of the plain pictures as training starts, for the record alone."""
     if not len(client.unlabelled):
         return None
     confidence, classes = (await Predict(w, client.images, client.unlabelled)).max(1)
@@ -106,7 +106,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Training:
-    """Local training, the same for every method of a comparison."""
+    """Local training, the same for every method of a comparison (pFedMe alone has learning rates of its own)."""
 
     epochs: int
     batch_size: int

@@ -112,13 +112,14 @@ class Um:
         parcels: tuple[Parcel, ...] = ()
         if brief.train:
             w = average([h.w for h in helpers], [h.relation for h in helpers])
-            y, _ = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
-            lesson = client.labelled_lesson() if self.labelled_only else client.lesson(y)
-            fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
-            taken = torch.full((len(y),), not self.labelled_only, device=y.device)
-            loss, labels = fitted.loss, Labels(y.argmax(1), taken)
+            lesson = client.labelled_lesson()
             if self.recipe.objective == "fixmatch":
-                labels = await certain_labels(client, w, self.recipe.threshold)
+                lesson, labels = client.lesson(), await certain_labels(client, w, self.recipe.threshold)
+            elif not self.labelled_only:
+                y, _ = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
+                lesson, labels = client.lesson(y), Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device))
+            fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
+            loss = fitted.loss
             helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))
             parcels = self.to_pool("upload", helpers)
         return Reply(UmState(helpers, tuple(refused.values())), parcels, holds=held(helpers), loss=loss, labels=labels)
@@ -138,6 +139,8 @@ class Um:
 
     async def score(self, client: Client, helpers: Sequence[Helper]) -> list[Helper]:
         """Relation (13) and answers on D_k^u (9). Kept beside the model: once per (client, helper, version)."""
+        if self.M == 1 and (self.labelled_only or self.recipe.objective == "fixmatch"):
+            return list(helpers)  # alone, and asked for no labels: nobody would read a score
         passes = [
             Predict(h.w, client.images, client.unlabelled, self.T, client.key("score", h.client, h.version)) for h in helpers
         ]

@@ -58,10 +58,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_whole(path, lambda draft: _dump(draft, json.dumps(value, indent=2) + "\n"))
+    write_whole(path, lambda draft: write_text(draft, json.dumps(value, indent=2) + "\n"))
 
 
-def _dump(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
@@ -145,7 +145,7 @@ class Folder:
         lines = self.read_lines(path, last_round)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         with disk_errors(path, f"Free some room, then `kithkin resume {self.path}`."):
-            write_whole(path, lambda draft: _dump(draft, text))
+            write_whole(path, lambda draft: write_text(draft, text))
         return lines
 
     def tidy(self) -> None:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import kithkin
 from kithkin.compute import Eager, choose, together
 from kithkin.config import RunConfig, as_json, from_json
-from kithkin.data import Dataset, Split, deal, load
-from kithkin.errors import KithkinError, unknown
+from kithkin.data import Dataset, Split, deal, load, whole_name
+from kithkin.errors import KithkinError
 from kithkin.federation import (
     Exam,
     LocalCourier,
@@ -33,12 +33,12 @@ from kithkin.federation import (
     paper_costs,
     play,
 )
-from kithkin.methods import METHODS, Client, Method, Setting, Training, check, sees_all_labels
+from kithkin.methods import METHODS, Client, Method, Setting, Training, check, entry_of, sees_all_labels
 from kithkin.methods.base import Labels
 from kithkin.methods.um import Um, UmState
 from kithkin.nets import ResNet9, initial_vector, layout_of
 from kithkin.record import checkpoint
-from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_whole
+from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_text, write_whole
 
 
 class Display(Protocol):
@@ -105,6 +105,11 @@ class Federation:
             "settings": asdict(self.settings),
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
+            "machine": {
+                "device": torch.cuda.get_device_name() if self.w0.is_cuda else "cpu",
+                "compute": type(self.courier.compute).__name__.lower(),
+                "threads": torch.get_num_threads(),
+            },
             "versions": {
                 "kithkin": kithkin.__version__,
                 "torch": torch.__version__,
@@ -118,14 +123,12 @@ def assemble(
     config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Callable[[], nn.Module] | None = None
 ) -> Federation:
     """Load, deal, and set up every client; `build` may bring another network than ResNet-9."""
-    if config.method not in METHODS:
-        raise unknown("method", config.method, METHODS)
+    entry = entry_of(config.method)
     config = config.checked().resolved()
     device = pick_device(config.device)
     if dataset is None:
         dataset = load(config.data, config.data_folder)
-        if dataset.name != config.data:  # one's own: found again from any folder
-            config = replace(config, data=str(Path(config.data).expanduser().resolve()))
+        config = replace(config, data=whole_name(config.data))
     K, alpha = some(config.clients), config.alpha
     check(config.method, settings, K)
     split = deal(dataset.labels, K, alpha, config.seed, config.label_ratio, dataset.name)
@@ -150,7 +153,7 @@ def assemble(
     build = build or resnet9
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, dataset.flip)
     setting = Setting(layout_of(build()), training, some(config.rounds), config.seed, device)
-    method = METHODS[config.method].make(settings, setting)
+    method = entry.make(settings, setting)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(device))
@@ -178,9 +181,7 @@ def pick_device(name: str) -> torch.device:
 
 def run(config: RunConfig, settings: Any = None, out: Path | None = None, display: Display | None = None) -> Result:
     """Do a run in a new folder."""
-    if config.method not in METHODS:
-        raise unknown("method", config.method, METHODS)
-    settings = METHODS[config.method].settings if settings is None else settings
+    settings = entry_of(config.method).settings if settings is None else settings
     federation = assemble(config, settings)
     config = federation.config
     folder = Folder(out or Path("runs") / f"{config.method}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}")
@@ -304,6 +305,9 @@ def pseudo_error(labels: dict[int, Labels], truth: Sequence[Tensor]) -> float | 
 def finish(federation: Federation, folder: Folder, world: World, metrics: list[dict[str, Any]], marks: list[Marks]) -> Result:
     """Write clients, models and, last of all, the summary: a folder with a summary is a finished run."""
     config = federation.config
+    evaluated = [m for m in metrics if m["test_mean"] is not None]
+    best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
+    best_marks = marks[evaluated.index(best)]
     clients = [
         {
             "client": k,
@@ -314,18 +318,18 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
             "label_ratio": share.label_ratio,
             "val_accuracy": None if math.isnan(marks[-1].val[k]) else marks[-1].val[k],
             "test_accuracy": marks[-1].test[k],
+            "test_at_best_val": best_marks.test[k],
             "helpers": helper_lines(world.states[k]),
         }
         for k, share in enumerate(federation.split.shares)
     ]
     text = "".join(json.dumps(line) + "\n" for line in clients)
-    evaluated = [m for m in metrics if m["test_mean"] is not None]
-    best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
     method, K = federation.method, len(clients)
     costs = {}
-    if isinstance(method, Um):
+    if isinstance(method, Um) and method.M > 1:
+        n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
-        costs = paper_costs(K, method.M, method.R, method.F, method.nu, tau, some(config.rounds), federation.w0.numel())
+        costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, tau, n, federation.w0.numel())
     errors = [m["pseudo_error"] for m in metrics if m["pseudo_error"] is not None]
     summary = {
         "method": config.method,
@@ -334,6 +338,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "seed": config.seed,
         "rounds": config.rounds,
         "test_at_best_val": best["test_mean"],
+        "test_var_at_best_val": best["test_var"],
         "best_val_round": best["round"],
         "best_test": max(m["test_mean"] for m in evaluated),
         "final_test_mean": evaluated[-1]["test_mean"],
@@ -349,7 +354,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
     with disk_errors(folder.path, f"Free some room, then `kithkin resume {folder.path}`."):
         if config.save_models:
             save_models(federation, folder, world)
-        write_whole(folder.clients, lambda draft: (draft.write_text(text, encoding="utf-8"), None)[1])
+        write_whole(folder.clients, lambda draft: write_text(draft, text))
         write_json(folder.summary, summary)
     return Result(folder.path, summary, metrics, clients)
 
