@@ -100,7 +100,7 @@ def bad(name: str, value: object, rule: str) -> KithkinError:
     return KithkinError(f"{flag} is {value}; it {rule}.", f"Give another {flag}.")
 
 
-# Measured, not copied: docs/defaults.md says how.
+# docs/defaults.md says which of these were measured, and how.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "*": {"clients": 10, "rounds": 50, "sample_rate": 0.5, "batch_size": 32, "lr": 0.01, "width": 16},
     "digits": {"clients": 20, "rounds": 30, "sample_rate": 0.5, "batch_size": 32, "lr": 0.01, "width": 8},
