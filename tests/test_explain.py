@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -96,3 +98,11 @@ def test_what_would_be_a_no_op_is_refused_and_why(words: str, problem: str, caps
 def test_fedbn_without_norms_is_refused():
     with pytest.raises(KithkinError, match="it would be FedAvg"):
         made("fixbn", layout_of(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))))
+
+
+def test_a_data_set_that_is_not_here_can_be_explained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("KITHKIN_DATA", str(tmp_path))
+    main(["explain", "fixbn", "--data", "cifar-10", "--width", "2"])
+    assert "2x3x3x3" in capsys.readouterr().out  # the first layer sees three channels

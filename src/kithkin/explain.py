@@ -11,6 +11,7 @@ from rich.table import Table
 
 from kithkin.config import RunConfig
 from kithkin.data import load
+from kithkin.data.official import SOURCES
 from kithkin.federation import cohort_size, paper_costs
 from kithkin.federation.ledger import NUMBER
 from kithkin.methods import METHODS, Method, Setting, Training, check, sees_all_labels
@@ -100,10 +101,15 @@ def amount(size: float) -> str:
 def explain(config: RunConfig, settings: Any) -> None:
     """Print it for the network that a run with this config would train."""
     config = config.checked().resolved()
-    dataset = load(config.data, config.data_folder)
+    if config.data in SOURCES:  # its files need not be here
+        data = SOURCES[config.data]
+        channels = data.shape[0]
+    else:
+        data = load(config.data, config.data_folder)
+        channels = data.images.shape[1]
     check(config.method, settings, config.clients or 0)
-    layout = layout_of(ResNet9(dataset.images.shape[1], len(dataset.classes), config.width or 0))
-    training = Training(config.epochs, config.batch_size or 0, config.lr or 0.0, config.momentum, dataset.flip)
+    layout = layout_of(ResNet9(channels, len(data.classes), config.width or 0))
+    training = Training(config.epochs, config.batch_size or 0, config.lr or 0.0, config.momentum, data.flip)
     setting = Setting(layout, training, config.rounds or 0, config.seed, torch.device("cpu"))
     method = METHODS[config.method].make(settings, setting)
     console = Console()

@@ -83,7 +83,17 @@ def show(
     out: Path | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Draw what each client gets, and print a summary of the split."""
+    """Draw what each client gets, and print a summary of the split.
+
+    Args:
+        data: Data set by name, or the path of your own.
+        clients: K, how many clients share the data.
+        alpha: How alike the clients are: the Dirichlet parameter. Small: very different; 10: nearly alike.
+        seed: The seed of the run whose split it is.
+        label_ratio: Labelled share of every client's training pictures; left out, each client draws its own.
+        out: Picture to write (.png, .pdf, .svg); left out, one named after the settings, in this folder.
+        folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
+    """
     from kithkin.data.picture import draw  # here, because matplotlib is slow to import
 
     dataset = load(data, folder)
