@@ -86,6 +86,12 @@ class RunConfig:
         return self
 
 
+def some(value: Any) -> Any:
+    """A setting that `resolved` has filled in."""
+    assert value is not None
+    return value
+
+
 def check_choices(settings: Any) -> None:
     """Refuse a word that is none of a field's choices."""
     for name, kind in get_type_hints(type(settings)).items():

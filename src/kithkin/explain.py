@@ -9,12 +9,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from kithkin.config import RunConfig
+from kithkin.config import RunConfig, some
 from kithkin.data import load
 from kithkin.data.official import SOURCES
 from kithkin.federation import cohort_size, paper_costs
 from kithkin.federation.ledger import NUMBER
-from kithkin.methods import METHODS, Method, Setting, Training, check, sees_all_labels
+from kithkin.methods import METHODS, Method, check, method_for, sees_all_labels
 from kithkin.methods.fedavg import FedAvg
 from kithkin.methods.mix import Mix
 from kithkin.methods.um import Um
@@ -56,13 +56,13 @@ def shared_numbers(method: Method, layout: Layout) -> torch.Tensor:
 
 def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str, str]]:
     """What a round moves, in words and bytes."""
-    K, tau = config.clients or 0, config.sample_rate or 0.0
-    cohort = cohort_size(K, tau)
+    K = some(config.clients)
+    cohort = cohort_size(K, some(config.sample_rate))
     size = layout.size * NUMBER
     if isinstance(method, Um):
         if method.M == 1:
             return [("each round", "nothing: every client trains alone")]
-        n = config.rounds or 0
+        n = some(config.rounds)
         costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, cohort / K, n, layout.size)
         return [
             ("once, warm-up", f"{K} models up: {amount(K * size)}"),
@@ -107,11 +107,9 @@ def explain(config: RunConfig, settings: Any) -> None:
     else:
         data = load(config.data, config.data_folder)
         channels = data.images.shape[1]
-    check(config.method, settings, config.clients or 0)
-    layout = layout_of(ResNet9(channels, len(data.classes), config.width or 0))
-    training = Training(config.epochs, config.batch_size or 0, config.lr or 0.0, config.momentum, data.flip)
-    setting = Setting(layout, training, config.rounds or 0, config.seed, torch.device("cpu"))
-    method = METHODS[config.method].make(settings, setting)
+    check(config.method, settings, some(config.clients))
+    layout = layout_of(ResNet9(channels, len(data.classes), some(config.width)))
+    method = method_for(config, settings, layout, data.flip, torch.device("cpu"))
     console = Console()
     console.print(f"[bold]{config.method}[/]: {METHODS[config.method].summary}")
     table = Table("tensor", "shape", "numbers", "part", "role")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from kithkin.compute import Recipe
-from kithkin.config import bad, check_choices
+from kithkin.config import RunConfig, bad, check_choices, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.helpers import Helper, HelperList, Score, Terms
 from kithkin.methods.base import Client, Held, Method, Training
@@ -218,6 +218,12 @@ def entry_of(name: str) -> Entry:
     return METHODS[name]
 
 
+def method_for(config: RunConfig, settings: Any, layout: Layout, flip: bool, device: torch.device) -> Method:
+    """The method that a resolved config asks for, on a network of this layout."""
+    training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, flip)
+    return entry_of(config.method).make(settings, Setting(layout, training, some(config.rounds), config.seed, device))
+
+
 def sees_all_labels(settings: Any) -> bool:
     """Whether every training label is given to the method."""
     return getattr(settings, "objective", None) == "supervised"
@@ -259,4 +265,16 @@ def check(name: str, settings: Any, clients: int) -> None:
             )
 
 
-__all__ = ["METHODS", "STATES", "Client", "Entry", "Method", "Setting", "Training", "check", "entry_of", "sees_all_labels"]
+__all__ = [
+    "METHODS",
+    "STATES",
+    "Client",
+    "Entry",
+    "Method",
+    "Setting",
+    "Training",
+    "check",
+    "entry_of",
+    "method_for",
+    "sees_all_labels",
+]

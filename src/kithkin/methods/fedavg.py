@@ -73,8 +73,9 @@ class FedAvg:
 
     def combine(self, w: Tensor, state: Own) -> Tensor:
         """The global model, with the client's own numbers, if it has any yet, where nothing is shared."""
-        own = state.w is not None and state.round > self.share_all_until and not self.shares_all
-        return torch.where(self.shared, w, state.w) if own and state.w is not None else w
+        if state.w is None or state.round <= self.share_all_until or self.shares_all:
+            return w
+        return torch.where(self.shared, w, state.w)
 
     @cached_property
     def shares_all(self) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import kithkin
 from kithkin.compute import Eager, choose, together
-from kithkin.config import RunConfig, as_json, from_json
+from kithkin.config import RunConfig, as_json, from_json, some
 from kithkin.data import Dataset, Split, deal, load, whole_name
 from kithkin.errors import KithkinError
 from kithkin.federation import (
@@ -33,7 +33,7 @@ from kithkin.federation import (
     paper_costs,
     play,
 )
-from kithkin.methods import METHODS, Client, Method, Setting, Training, check, entry_of, sees_all_labels
+from kithkin.methods import METHODS, Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.base import Labels
 from kithkin.methods.um import Um, UmState
 from kithkin.nets import ResNet9, initial_vector, layout_of
@@ -123,7 +123,7 @@ def assemble(
     config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Callable[[], nn.Module] | None = None
 ) -> Federation:
     """Load, deal, and set up every client; `build` may bring another network than ResNet-9."""
-    entry = entry_of(config.method)
+    entry_of(config.method)  # a wrong name is told before any data is read
     config = config.checked().resolved()
     device = pick_device(config.device)
     if dataset is None:
@@ -151,18 +151,10 @@ def assemble(
         return ResNet9(dataset.images.shape[1], len(dataset.classes), some(config.width))
 
     build = build or resnet9
-    training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, dataset.flip)
-    setting = Setting(layout_of(build()), training, some(config.rounds), config.seed, device)
-    method = entry.make(settings, setting)
+    method = method_for(config, settings, layout_of(build()), dataset.flip, device)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(device))
-
-
-def some(value: Any) -> Any:
-    """A setting that `resolved` has filled in."""
-    assert value is not None
-    return value
 
 
 def pick_device(name: str) -> torch.device:
