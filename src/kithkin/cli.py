@@ -266,12 +266,15 @@ def _given(argv: Sequence[str], flag: str) -> str | None:
 def print_summary(summary: dict[str, Any], folder: Path) -> None:
     moved = summary["down_bytes"] + summary["up_bytes"]
     causes = ", ".join(f"{cause} {size / 1e6:,.1f}" for cause, size in summary["bytes_by_cause"].items())
+    host, gpu = (summary["memory"][place] / 1e9 for place in ("host_bytes", "gpu_bytes"))
+    memory = f"{gpu:,.1f} GPU, {host:,.1f} host" if gpu else f"{host:,.1f}"
     rows = [
         ("test accuracy at best validation", f"{summary['test_at_best_val']:.4f} (round {summary['best_val_round']})"),
         ("test accuracy at the end", f"{summary['final_test_mean']:.4f}, variance {summary['final_test_var']:.4f}"),
         ("best test accuracy of any round", f"{summary['best_test']:.4f}"),
         ("MB moved", f"{moved / 1e6:,.1f} ({causes})" if causes else "0"),
         ("seconds", f"{summary['seconds']:,.1f}"),
+        ("GB of memory at most", memory),
         ("folder", str(folder)),
     ]
     if summary["cost_formulas"]:

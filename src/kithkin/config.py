@@ -44,8 +44,8 @@ class RunConfig:
     """Everything random follows from it: split, start, cohorts, batches, dropout."""
     eval_every: int = 1
     """Evaluate all personal models every so many rounds, and at the end."""
-    checkpoint_every: int = 10
-    """Save the run every so many rounds (0: only when interrupted)."""
+    checkpoint_every: int | None = None
+    """Save the run every so many rounds (0: only when interrupted); left out, every 10, or less often where saving is slow."""
     save_models: bool = True
     """Keep every client's personal model in the run folder."""
     device: str = "auto"
@@ -54,6 +54,8 @@ class RunConfig:
     """How training runs: eager is the reference; graphs replays captured CUDA graphs; auto takes the fastest that fits."""
     precision: Literal["bf16", "fp32"] = "bf16"
     """Arithmetic of graphs: bf16 is fast, fp32 exact. Everything else computes in fp32."""
+    pool: Literal["device", "host"] = "device"
+    """Where models lie between visits: in the device's memory, or in the host's, which holds more and is slower to reach."""
     preset: Preset = "default"
     """paper: every value of the paper's experiments (K=100, 200 rounds, lr 1e-4 ...), where no flag says otherwise."""
     data_folder: Path | None = None
@@ -79,7 +81,7 @@ class RunConfig:
                 raise bad(name, value, f"must lie in {'[' if low else '('}0, 1]")
         if not 0 <= self.momentum < 1:
             raise bad("momentum", self.momentum, "must lie in [0, 1)")
-        if self.checkpoint_every < 0:
+        if self.checkpoint_every is not None and self.checkpoint_every < 0:
             raise bad("checkpoint_every", self.checkpoint_every, "must be 0 or more")
         if self.batch_size is not None and self.batch_size < 2:
             raise bad("batch_size", self.batch_size, "must be 2 or more: batch norm needs two pictures")

@@ -199,7 +199,7 @@ def test_momentum_starts_at_rest_in_every_fit():
 def test_prox_pulls_back_to_the_start(prox: float, a: float):
     fitted = fit_scale(prox=prox)
     assert torch.allclose(fitted.w, both_ways(a), atol=1e-6)  # the pull of the second step is prox * 1/2
-    assert fitted.anchor.tolist() == [0, 0]
+    assert fitted.anchor is fitted.w  # none that follows
 
 
 def test_prox_pulls_to_the_start_wherever_it_is():
@@ -207,7 +207,6 @@ def test_prox_pulls_to_the_start_wherever_it_is():
     first = 1 + 1 - sigmoid(2)
     second = first + 1 - sigmoid(2 * first) - (first - 1)
     assert torch.allclose(fitted.w, both_ways(second), atol=1e-6)
-    assert torch.equal(fitted.anchor, both_ways(1.0))
 
 
 def test_the_loss_reported_leaves_the_pull_out():
@@ -239,10 +238,10 @@ def test_an_anchor_that_follows_all_the_way_ends_at_the_model():
 
 
 def test_the_anchor_takes_the_running_statistics_over():
-    fitted = fit(normed, lesson(8, 0), recipe(prox=0.1))
+    fitted = fit(normed, lesson(8, 0), recipe(prox=0.1, anchor_rate=1e-9))
     start = initial_vector(normed, 0)
     trained = len(start) - 12
-    assert torch.equal(fitted.anchor[:trained], start[:trained])
+    assert torch.allclose(fitted.anchor[:trained], start[:trained], atol=1e-7)
     assert torch.equal(fitted.anchor[trained:], fitted.w[trained:])
     assert not torch.equal(fitted.w[trained:], start[trained:])
 

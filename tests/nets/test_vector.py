@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kithkin.errors import KithkinError
 from kithkin.nets import Layout, Network, ResNet9, dropouts, initial_vector, layout_of
-from kithkin.nets.vector import read
+from kithkin.nets.vector import cut, read
 
 CPU = torch.device("cpu")
 
@@ -159,7 +159,7 @@ def test_a_loaded_vector_is_the_networks_state(build, bf16: bool):
     net.load(vector)
     state = net.module.state_dict()
     for slot in net.layout.slots:
-        assert torch.equal(state[slot.name], vector[slot.start : slot.stop].view(slot.shape))
+        assert torch.equal(state[slot.name], cut(vector, slot))
     assert torch.equal(read(net.module, net.layout), vector)
     saved = torch.zeros_like(vector)
     net.save(saved)

@@ -30,7 +30,7 @@ def saved(folder: Path, *numbers: int) -> Path:
 
 def loaded(folder: Path) -> tuple[int | None, list[str]]:
     said: list[str] = []
-    back = checkpoint.load(folder, CPU, said.append)
+    back = checkpoint.load(folder, lambda tensor: CPU, said.append)
     return (back.round if back else None), said
 
 
@@ -43,7 +43,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(tmp_path: Path):
     matrix = torch.randn(3, 4)
     before = World(5, Global(odd), (Own(matrix[1]), Own(None), Own(matrix[:, 2]), Own(odd)), Ledger({"upload": 3}))
     checkpoint.save(tmp_path, before)
-    after = checkpoint.load(tmp_path, CPU, pytest.fail)
+    after = checkpoint.load(tmp_path, lambda tensor: CPU, pytest.fail)
     assert after is not None
     assert (after.round, after.ledger) == (5, before.ledger)
     assert after.server.w.view(torch.int32).equal(odd.view(torch.int32))

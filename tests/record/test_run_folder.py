@@ -23,6 +23,7 @@ from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
 from kithkin.methods.base import Labels
 from kithkin.nets import ResNet9, layout_of
+from kithkin.nets.vector import cut
 
 Whole = Callable[..., Path]
 METHODS = ["um", "fixbn", "pfedme", "mix", "local"]
@@ -97,7 +98,7 @@ def test_the_summary_has_every_field_of_its_type(whole: Whole):
     expected = {
         "method": str, "data": str, "alpha": float, "seed": int, "test_at_best_val": float, "best_test": float,
         "final_test_mean": float, "final_test_var": float, "down_bytes": int, "up_bytes": int, "bytes_by_cause": dict,
-        "cost_formulas": dict, "seconds": float, "split_hash": str,
+        "cost_formulas": dict, "seconds": float, "memory": dict, "split_hash": str,
     }  # fmt: skip
     for method in METHODS:
         assert expected.items() <= kinds(read(whole(method), "summary.json")).items()
@@ -187,7 +188,7 @@ def network(w: torch.Tensor) -> ResNet9:
     tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
     with torch.no_grad():
         for slot in layout_of(net).slots:
-            tensors[slot.name].copy_(w[slot.start : slot.stop].view(slot.shape))
+            tensors[slot.name].copy_(cut(w, slot))
     return net.eval()
 
 

@@ -136,10 +136,10 @@ def drafts(folder: Path) -> list[Path]:
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """All of a finished run that must not depend on how often it was broken off: everything but the seconds."""
+    """All of a finished run that must not depend on how often it was broken off: everything but seconds and memory."""
     metrics = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder / "metrics.jsonl")]
     summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"]
+    del summary["seconds"], summary["memory"]
     marks, clients = ((folder / name).read_text() for name in ("marks.jsonl", "clients.jsonl"))
     return {"metrics": metrics, "summary": summary, "marks": marks, "clients": clients}
 

@@ -56,10 +56,12 @@ class Eager:
                 total += loss.detach()
             if recipe.anchor_rate:
                 anchor.lerp_(net.w[:n], recipe.anchor_rate)
-        w, end = torch.empty_like(job.w), torch.empty_like(job.w)
+        w = end = torch.empty_like(job.w)
         net.save(w)
-        net.w[:n] = anchor
-        net.save(end)
+        if recipe.anchor_rate:
+            end = torch.empty_like(job.w)
+            net.w[:n] = anchor
+            net.save(end)
         return Fitted(w, end, total / max(1, len(steps) * recipe.inner_steps))
 
     def _half(self, lesson: Lesson, batch: Batch, labelled: bool, key: int, number: int) -> Half:

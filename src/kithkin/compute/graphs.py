@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kithkin.compute.eager import Eager
 from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict, Recipe
 from kithkin.compute.loss import Half, centred, scaled, step_loss
 from kithkin.compute.plan import Batch, Step, schedule
 from kithkin.nets import Network
+from kithkin.nets.fast import why_not
 
-ROWS = 256  # pictures per captured forward pass outside training
+LANES = 5  # clients in flight: more of them only crowd one another out
+ROWS = 128  # pictures per captured forward pass outside training
 TAPE = 64  # steps a tape holds at first; it grows as needed
 
 
@@ -54,6 +57,15 @@ class Tape:
         return Half(images[rows], targets, weights, keys)
 
 
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A graph, where its answer lies, and the memory beside the lane's own that it reads."""
+
+    graph: torch.cuda.CUDAGraph
+    answer: Tensor
+    tables: Sequence[Any]
+
+
 class Lane:
     """One network in static memory, its stream, and the graphs captured on it."""
 
@@ -67,26 +79,38 @@ class Lane:
         self.speeds, self.anchors = self.net.views(self.speed), self.net.views(self.anchor)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.key = torch.zeros((), dtype=torch.int64, device=device)
-        self.count = torch.zeros((), dtype=torch.int64, device=device)
         self.mu = torch.zeros((), device=device)
         self.total = torch.zeros((), device=device)
         self.tapes: dict[bool, Tape] = {}
-        self.rows = torch.zeros(ROWS, dtype=torch.int64, device=device)
-        self.at = torch.zeros((), dtype=torch.int64, device=device)
-        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.rows, self.first, self.stride = torch.zeros(3, ROWS, dtype=torch.int64, device=device)  # of a prediction
+        self.holds: Tensor | None = None  # the model that was loaded last, where nothing has trained it since
+        self.descent: Any = None
+        if self.net.low is not None:
+            from kithkin.compute.descent import Descent
+
+            self.descent = Descent([p.numel() for p in self.net.parameters], device)
+        self.tables: list[Any] = []  # where the gradients lie, one table for each inner step of what is being captured
+        self.gradients: list[list[Tensor]] = []
+        self.graphs: dict[tuple[Any, ...], Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()  # one for all: a lane's graphs never run at once
+
+    def load(self, w: Tensor) -> None:
+        if self.holds is not w:
+            self.net.load(w)
+            self.holds = w
 
     # -- training
 
-    def fit(self, job: Fit, w: Tensor, anchor: Tensor, loss: Tensor) -> None:
-        """Put the whole fit on the stream; the answers land in `w`, `anchor`, `loss`."""
+    def fit(self, job: Fit, fitted: Fitted) -> None:
+        """Put the whole fit on the stream; the answers land in `fitted`."""
         lesson, recipe = job.lesson, job.recipe
         steps = schedule(len(lesson.labelled), len(lesson.unlabelled), recipe, job.key)
         self._make_tapes(len(steps), recipe.batch_size)
         self.tapes[True].fill(lesson, [s.labelled for s in steps], True)
         self.tapes[False].fill(lesson, [s.unlabelled for s in steps], False)
         graphs = [self._step_graph(job, step) for step in steps]
-        self.net.load(job.w)
+        self.load(job.w)
+        self.holds = None
         self.anchor.copy_(self.net.w[: self.n])
         self.mu.fill_(len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled)))
         self.key.fill_(job.key)
@@ -94,10 +118,11 @@ class Lane:
             buffer.zero_()
         for graph in graphs:
             graph.replay()
-        self.net.save(w)
-        self.net.w[: self.n] = self.anchor
-        self.net.save(anchor)
-        torch.div(self.total, max(1, len(steps) * recipe.inner_steps), out=loss)
+        self.net.save(fitted.w)
+        if fitted.anchor is not fitted.w:
+            self.net.w[: self.n] = self.anchor
+            self.net.save(fitted.anchor)
+        torch.div(self.total, max(1, len(steps) * recipe.inner_steps), out=fitted.loss)
 
     def _make_tapes(self, steps: int, batch: int) -> None:
         if self.tapes and self.tapes[True].rows.shape[0] >= steps and self.tapes[True].rows.shape[1] == batch:
@@ -113,9 +138,7 @@ class Lane:
         recipe = replace(job.recipe, epochs=0)
         soft = job.lesson.targets is not None
         kind = (recipe, step.labelled is not None, step.unlabelled is not None, soft, job.lesson.images.data_ptr())
-        if kind not in self.graphs:
-            self.graphs[kind] = self._capture(lambda: self._train(recipe, job.lesson.images, *kind[1:4]))
-        return self.graphs[kind][0]
+        return self._captured(kind, lambda: self._train(recipe, job.lesson.images, *kind[1:4])).graph
 
     def _train(self, recipe: Recipe, images: Tensor, labelled: bool, unlabelled: bool, soft: bool) -> Tensor:
         """One step of SGD on every static buffer, then the counter moves on."""
@@ -124,41 +147,53 @@ class Lane:
         base = self.key + self.step * (2 * B) + torch.arange(B, device=self.device)
         half_s = self.tapes[True].half(images, self.step, base + B, False) if labelled else None
         half_u = self.tapes[False].half(images, self.step, base, True if soft else None) if unlabelled else None
-        for _ in range(recipe.inner_steps):
+        for inner in range(recipe.inner_steps):
             loss = step_loss(self.net, recipe, half_s, half_u, self.mu)
             parameters = self.net.parameters
             grads = [_like(g, p) for g, p in zip(torch.autograd.grad(loss, parameters), parameters, strict=True)]
             with torch.no_grad():
+                self.total += loss.detach()
+                if self.descent:
+                    self._descend(recipe, grads, inner)
+                    continue
                 if recipe.prox:
                     torch._foreach_add_(grads, torch._foreach_sub(parameters, self.anchors), alpha=recipe.prox)
                 speeds = self.speeds if recipe.momentum else []
                 plain = {"weight_decay": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
                 torch._fused_sgd_(parameters, grads, speeds, momentum=recipe.momentum, lr=recipe.lr, **plain)
-                self.total += loss.detach()
         if recipe.anchor_rate:
             with torch.no_grad():
                 self.anchor.lerp_(self.net.w[: self.n], recipe.anchor_rate)
         self.step += 1
         return self.total
 
+    def _descend(self, recipe: Recipe, grads: list[Tensor], inner: int) -> None:
+        """The fused step. Where the gradients will lie is known when the capture ends: only then can its table be filled."""
+        self.gradients.append(grads)
+        if not torch.cuda.is_current_stream_capturing():
+            if inner == len(self.tables):
+                self.tables.append(self.descent.table())
+            self.tables[inner].fill(grads)
+        buffers = (self.net.w, self.net.low, self.speed, self.anchor)
+        self.descent.step(buffers, self.tables[inner], recipe.lr, recipe.momentum, recipe.prox)
+
     # -- prediction
 
-    def predict(self, job: Predict, answer: Tensor) -> None:
-        """Put the prediction on the stream, in passes of a fixed shape; it lands in `answer` [n, C]."""
-        n = len(job.rows)
-        self.net.load(job.w)
-        self.key.fill_(job.key)
-        self.count.fill_(n)
-        kind = ("predict", job.passes, job.images.data_ptr())
-        for start in range(0, n, ROWS):
-            rows = job.rows[start : start + ROWS]
-            self.rows[: len(rows)] = rows
-            self.at.fill_(start)
-            if kind not in self.graphs:
-                self.graphs[kind] = self._capture(lambda: self._answer(job.images, job.passes))
-            graph, p = self.graphs[kind]
-            graph.replay()
-            answer[start : start + len(rows)] = p[: len(rows)]
+    def predict(self, jobs: Sequence[Predict], answer: Tensor) -> None:
+        """Put predictions of one model on the stream, packed into passes of a fixed shape; they land in `answer` [n, C]."""
+        images, passes = jobs[0].images, jobs[0].passes
+        self.load(jobs[0].w)
+        rows = torch.cat([job.rows for job in jobs])
+        lengths = [len(job.rows) for job in jobs]
+        keys = np.concatenate([np.arange(n) + np.int64(job.key) for job, n in zip(jobs, lengths, strict=True)])
+        first, stride = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in (keys, np.repeat(lengths, lengths)))
+        for start in range(0, len(rows), ROWS):
+            n = min(ROWS, len(rows) - start)
+            for buffer, source in ((self.rows, rows), (self.first, first), (self.stride, stride))[: 3 if passes else 1]:
+                buffer[:n] = source[start : start + n]
+            captured = self._captured(("predict", passes, images.data_ptr()), lambda: self._answer(images, passes))
+            captured.graph.replay()
+            answer[start : start + n] = captured.answer[:n]
 
     @torch.no_grad()
     def _answer(self, images: Tensor, passes: int) -> Tensor:
@@ -166,61 +201,147 @@ class Lane:
         x = centred(scaled(images[self.rows]))
         if not passes:
             return self.net(x).float().softmax(1)
-        at = self.at + torch.arange(ROWS, device=self.device)
-        keys = self.key + at + torch.arange(passes, device=self.device)[:, None] * self.count
+        keys = self.first + torch.arange(passes, device=self.device)[:, None] * self.stride
         return self.net.passes(x, keys).float().softmax(2).mean(0)
 
-    def _capture(self, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """Warm up, then capture; what the rehearsals did to the static buffers is undone."""
+    def _captured(self, kind: tuple[Any, ...], run: Callable[[], Tensor]) -> Captured:
+        """The graph of this kind; the first time it is rehearsed and captured, and what that did to the buffers undone."""
+        if kind in self.graphs:
+            return self.graphs[kind]
         kept = [(b, b.clone()) for b in (self.net.w, self.speed, self.anchor, self.step, self.total)]
-        for _ in range(3):
-            run()
-        self.stream.synchronize()
+        self.tables = []
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            out = run()
+        try:
+            for _ in range(3):
+                run()
+            self.stream.synchronize()
+            self.gradients.clear()
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                answer = run()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as e:
+            raise UncapturableError(str(e).partition("\n")[0]) from e
+        for table, grads in zip(self.tables, self.gradients, strict=True):
+            table.fill(grads)
+        self.gradients.clear()
         for buffer, before in kept:
             buffer.copy_(before)
-        return graph, out
+        if self.net.low is not None:
+            self.net.low.copy_(self.net.w)
+        self.graphs[kind] = Captured(graph, answer, self.tables)
+        return self.graphs[kind]
 
 
 def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The gradient, laid out in memory as its parameter: the fused step asks for that."""
+    """The gradient, laid out in memory as its parameter: the fused steps ask for that."""
     return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
 
 
+class UncapturableError(Exception):
+    """A network that CUDA graphs cannot hold: it asks the host in the middle, or allocates as it goes."""
+
+
 class Graphs:
-    """Jobs spread over lanes. Answers are tensors that are ready when the caller's stream reaches them."""
+    """Jobs spread over lanes. Answers are tensors that are ready when the caller's stream reaches them.
+
+    Models that come from host memory (`--pool host`) go back there, and then the call waits until they have arrived.
+    A network that cannot be captured is left to the reference, and `say` tells so.
+    """
 
     def __init__(
-        self, build: Callable[[], nn.Module], device: torch.device, classes: int, bf16: bool = True, lanes: int = 10
+        self, build: Callable[[], nn.Module], device: torch.device, classes: int, bf16: bool = True, lanes: int = LANES
     ) -> None:
-        self.device, self.classes = device, classes
-        self._make = lambda: Lane(build, device, bf16, classes)
-        self.lanes = [self._make()]
+        self.device = device
+        self.classes = classes
+        self.bf16 = bf16
         self.most = lanes
+        self.lanes: list[Lane] = []
+        self._lane = lambda: Lane(build, device, bf16, classes)
+        self._reference = lambda: Eager(build, device)
+        self.instead: Eager | None = None
+        self.say: Callable[[str], None] = lambda text: None
 
     def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
+        if not self.instead:
+            try:
+                return self._work(jobs)
+            except UncapturableError as e:
+                torch.cuda.synchronize(self.device)
+                self.lanes = []
+                self.instead = self._reference()
+                self.say(f"This network cannot be captured as a CUDA graph ({e}): going on without, in fp32 (--compute eager).")
+        return self.instead.work(jobs)
+
+    def _work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
+        if self.bf16 and not self.lanes and (reason := why_not()):
+            self.say(f"Triton does not work here ({reason}): going on with PyTorch's own kernels, which are slower.")
         while len(self.lanes) < min(self.most, len(jobs)):
-            self.lanes.append(self._make())
+            self.lanes.append(self._lane())
         now = torch.cuda.current_stream(self.device)
-        answers: list[Any] = [self._room(job) for job in jobs]
+        hands = deal(jobs, len(self.lanes))
+        answers: list[Any] = [None] * len(jobs)
+        rooms = [[self._room(jobs, piece, answers) for piece in hand] for hand in hands]
         for lane in self.lanes:
             lane.stream.wait_stream(now)
-        for i, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
-            lane = self.lanes[i % len(self.lanes)]
-            with torch.cuda.stream(lane.stream):
-                if isinstance(job, Fit):
-                    lane.fit(job, answer.w, answer.anchor, answer.loss)
-                elif isinstance(job, Predict):
-                    lane.predict(job, answer)
+        for turn in range(max(map(len, hands), default=0)):
+            for lane, hand, room in zip(self.lanes, hands, rooms, strict=True):
+                with torch.cuda.stream(lane.stream):
+                    for piece, answer in zip(hand[turn : turn + 1], room[turn : turn + 1], strict=True):
+                        job = jobs[piece[0]]
+                        if isinstance(job, Fit):
+                            lane.fit(job, answer)
+                        else:
+                            lane.predict([cast(Predict, jobs[i]) for i in piece], answer)
         for lane in self.lanes:
             now.wait_stream(lane.stream)
+        if any(isinstance(job, Fit) and not job.w.is_cuda for job in jobs):
+            now.synchronize()
         return answers
 
-    def _room(self, job: Job[Any]) -> Any:
-        """Where the answer will lie, taken on the caller's stream."""
+    def _room(self, jobs: Sequence[Job[Any]], piece: Sequence[int], answers: list[Any]) -> Any:
+        """Where the answers will lie, taken on the caller's stream; those of one model's predictions side by side."""
+        job = jobs[piece[0]]
         if isinstance(job, Fit):
-            return Fitted(torch.empty_like(job.w), torch.empty_like(job.w), torch.zeros((), device=self.device))
-        assert isinstance(job, Predict)
-        return torch.empty(len(job.rows), self.classes, device=self.device)
+            w = torch.empty_like(job.w, pin_memory=not job.w.is_cuda)
+            anchor = torch.empty_like(w, pin_memory=not w.is_cuda) if job.recipe.anchor_rate else w
+            answers[piece[0]] = Fitted(w, anchor, torch.zeros((), device=self.device))
+            return answers[piece[0]]
+        lengths = [len(cast(Predict, jobs[i]).rows) for i in piece]
+        room = torch.empty(sum(lengths), self.classes, device=self.device)
+        for i, part in zip(piece, room.split(lengths), strict=True):
+            answers[i] = part
+        return room
+
+
+def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
+    """Which jobs each lane does, in pieces: the heaviest first, to whoever has least to do. A fit is a piece; so are
+    predictions of one model, as many as are a small part of the whole."""
+    fair = sum(map(_cost, jobs)) / max(1, 4 * lanes)
+    pieces: list[list[int]] = []
+    costs: list[float] = []
+    open_pieces: dict[tuple[int, ...], int] = {}
+    for i, job in enumerate(jobs):
+        kind = (id(job.w), id(job.images), job.passes) if isinstance(job, Predict) else (i,)
+        at = open_pieces.get(kind)
+        if at is None or costs[at] >= fair:
+            open_pieces[kind] = at = len(pieces)
+            pieces.append([])
+            costs.append(0.0)
+        pieces[at].append(i)
+        costs[at] += _cost(job)
+    hands: list[list[list[int]]] = [[] for _ in range(lanes)]
+    loads = [0.0] * lanes
+    for at in sorted(range(len(pieces)), key=lambda at: -costs[at]):
+        least = loads.index(min(loads))
+        loads[least] += costs[at]
+        hands[least].append(pieces[at])
+    return hands
+
+
+def _cost(job: Job[Any]) -> float:
+    """About how many pictures go forward through the network; a backward pass counts for two."""
+    if isinstance(job, Fit):
+        return 3 * (len(job.lesson.labelled) + len(job.lesson.unlabelled)) * job.recipe.epochs * job.recipe.inner_steps
+    assert isinstance(job, Predict)
+    return len(job.rows) * (1 + job.passes / 8)

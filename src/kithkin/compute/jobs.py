@@ -65,7 +65,7 @@ class Lesson:
 @dataclass(frozen=True, eq=False)
 class Fitted:
     w: Tensor
-    anchor: Tensor  # where the proximal anchor ended (pFedMe's local copy of w)
+    anchor: Tensor  # where an anchor that follows ended (pFedMe's local copy of w); `w` itself where none does
     loss: Tensor  # mean over the steps, a scalar that stays on the device
 
 

@@ -22,11 +22,14 @@ Terms = Literal["both", "entropy", "accuracy"]
 def relation(p_u: Tensor, correct: Tensor, mu: float, terms: Terms = "both") -> Tensor:
     """Certain on unlabelled data, right on labelled data (13); a term without data counts for nothing.
 
+    `p_u` is [..., n_u, C], `correct` [..., n_s]: one answer for each leading place, so that many helpers take one call.
+
     >>> relation(torch.tensor([[1.0, 0.0]]), torch.tensor([True, False]), mu=2 / 3).item()
     0.6666666865348816
     """
-    H_bar = 1 - entropy(p_u).mean() / math.log(p_u.shape[1]) if len(p_u) else torch.zeros((), device=p_u.device)
-    Acc = correct.float().mean() if len(correct) else torch.zeros((), device=p_u.device)
+    nothing = torch.zeros(p_u.shape[:-2], device=p_u.device)
+    H_bar = 1 - entropy(p_u).mean(-1) / math.log(p_u.shape[-1]) if p_u.shape[-2] else nothing
+    Acc = correct.float().mean(-1) if correct.shape[-1] else nothing
     if terms == "entropy":
         return H_bar.clamp(0, 1)
     if terms == "accuracy":

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kithkin import dice, rng
 from kithkin.errors import KithkinError
+from kithkin.nets.fast import fusing
 
 BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 UNSUPPORTED = (nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -18,7 +19,8 @@ UNSUPPORTED = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 class Dropout(nn.Module):
     """Drops with probability `p` (to the nearest 1/256) while `keys` are set, one key a sample; else passes through.
 
-    Independent of `train()` and `eval()`: MC-dropout needs batch norm in eval mode and dropout active.
+    Independent of `train()` and `eval()`: MC-dropout needs batch norm in eval mode and dropout active. Where there are T times
+    as many keys as samples, the samples are taken T times over.
     """
 
     keys: Tensor | None = None
@@ -31,8 +33,14 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         dropped = round(self.p * 256)
-        if self.keys is None or dropped <= 0:
+        if self.keys is None or (dropped <= 0 and len(self.keys) == len(x)):
             return x
+        if not self.channels and fusing(x) and 0 < dropped < 256:
+            from kithkin.nets import fused
+
+            return fused.dropout(x, self.keys, self.salt, dropped)
+        if len(self.keys) != len(x):
+            x = x.repeat(len(self.keys) // len(x), *(1,) * (x.dim() - 1))
         if dropped >= 256:
             return torch.zeros_like(x)
         shape = x.shape[1:2] if self.channels else x.shape[1:]

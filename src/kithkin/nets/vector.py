@@ -1,7 +1,8 @@
 """A model is a vector: every parameter and floating-point buffer of a network in one flat tensor.
 
 The pool is rows of such vectors, an average is a weighted sum of rows, and FedBN, FedPer and LG-FedAvg are masks over the
-vector. What is norm and what is head is found by module *type*, never by name.
+vector. What is norm and what is head is found by module *type*, never by name. Kernels of 2-D convolutions lie channels-last
+(O, H, W, I) in it, as the fast networks hold them, so that loading a model is one copy.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -24,6 +25,7 @@ from torch.nn.modules.conv import _ConvNd as ConvNd  # pyright: ignore[reportPri
 from kithkin import rng
 from kithkin.errors import KithkinError
 from kithkin.nets.dropout import dropouts
+from kithkin.nets.fast import why_not
 
 NORMS = (NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 LAYERS = (nn.Linear, ConvNd)
@@ -101,7 +103,18 @@ def layout_of(module: nn.Module) -> Layout:
 def read(module: nn.Module, layout: Layout) -> Tensor:
     """The network's vector, copied."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return torch.cat([tensors[s.name].detach().float().flatten() for s in layout.slots])
+    vector = torch.empty(layout.size, device=next(iter(tensors.values())).device if tensors else None)
+    for slot in layout.slots:
+        cut(vector, slot).copy_(tensors[slot.name].detach())
+    return vector
+
+
+def cut(vector: Tensor, slot: Slot) -> Tensor:
+    """The slot's part of a vector, in the tensor's shape."""
+    flat, shape = vector[slot.start : slot.stop], slot.shape
+    if len(shape) != 4:
+        return flat.view(shape)
+    return flat.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
 
 
 def initial_vector(build: Callable[[], nn.Module], seed: int) -> Tensor:
@@ -115,7 +128,7 @@ def initial_vector(build: Callable[[], nn.Module], seed: int) -> Tensor:
 class Network:
     """One network whose parameters, gradients and buffers are views of flat tensors; load a vector, and it is that model.
 
-    `w` and `g` are its own memory, where convolution kernels may lie channels-last; `load` and `save` speak the layout's order.
+    `w` and `g` are its own memory; where the device is better served by contiguous kernels, `load` and `save` turn them over.
     """
 
     def __init__(self, build: Callable[[], nn.Module], device: torch.device, bf16: bool = False) -> None:
@@ -131,6 +144,9 @@ class Network:
         self.g = torch.zeros(self.layout.trained, device=device)
         owners = dict(self.module.named_modules())
         self.parameters: list[Tensor] = []
+        fused = bf16 and device.type == "cuda" and why_not() is None
+        self.low = self.w.bfloat16() if fused else None  # what layers read then; `w` is what is trained
+        lows = self.views(self.low) if self.low is not None else []
         views, grads = self.views(self.w), self.views(self.g)
         self._views = views
         moved: dict[int, Tensor] = {}
@@ -138,7 +154,10 @@ class Network:
             prefix, _, name = slot.name.rpartition(".")
             tensor = cast(Tensor, getattr(owners[prefix], name))
             if slot.trained:
-                tensor.data, tensor.grad = view, grads[i]
+                if self.low is not None and slot.layer:
+                    tensor.data = lows[i]
+                else:
+                    tensor.data, tensor.grad = view, grads[i]
                 self.parameters.append(tensor)
             else:
                 moved[id(tensor)] = view
@@ -154,26 +173,25 @@ class Network:
     def views(self, flat: Tensor) -> list[Tensor]:
         """A flat tensor cut into the network's shapes: all of them, or as many as it covers."""
         slots = [s for s in self.layout.slots if s.stop <= len(flat)]
-        return [self._view(flat[s.start : s.stop], s.shape) for s in slots]
-
-    def _view(self, flat: Tensor, shape: torch.Size) -> Tensor:
-        if not self.channels_last or len(shape) != 4:
-            return flat.view(shape)
-        # As the channels-last kernels want it, so that no step has to turn it over.
-        return flat.view(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
+        return [cut(flat, s) if self.channels_last else flat[s.start : s.stop].view(s.shape) for s in slots]
 
     def load(self, w: Tensor) -> None:
         """Become the model `w`."""
-        torch._foreach_copy_(self._views, self._plain_views(w))
-        for counter in self.counters:
-            counter.zero_()
+        if self.channels_last:
+            self.w.copy_(w, non_blocking=True)
+            if self.low is not None:
+                self.low.copy_(self.w)
+        else:
+            torch._foreach_copy_(self._views, [cut(w, s) for s in self.layout.slots])
+        if self.counters:
+            torch._foreach_zero_(self.counters)
 
     def save(self, w: Tensor) -> None:
         """Write the model into `w`."""
-        torch._foreach_copy_(self._plain_views(w), self._views)
-
-    def _plain_views(self, w: Tensor) -> list[Tensor]:
-        return [w[s.start : s.stop].view(s.shape) for s in self.layout.slots]
+        if self.channels_last:
+            w.copy_(self.w, non_blocking=self.w.is_cuda and not w.is_cuda and w.is_pinned())
+        else:
+            torch._foreach_copy_([cut(w, s) for s in self.layout.slots], self._views)
 
     def __call__(self, *x: Tensor, part: Callable[..., Any] | None = None) -> Any:
         """The module's (or a part's) answer; in bfloat16 where the network was made so."""
@@ -194,12 +212,16 @@ class Network:
                 drop.keys = None
 
     def passes(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Logits [T, B, C] of T dropout passes, `keys` [T, B]. Where a network has `trunk` and `tail`, its trunk runs once."""
-        T = keys.shape[0]
+        """Logits [T, B, C] of T dropout passes, `keys` [T, B].
+
+        Where a network has `trunk` and `tail`, its trunk runs once; its tail begins with a dropout, which repeats its input.
+        """
         trunk, tail = getattr(self.module, "trunk", None), getattr(self.module, "tail", None)
-        parts: Tensor | tuple[Tensor, ...] = self(x, part=trunk) if trunk and tail else x
-        parts = (parts,) if isinstance(parts, Tensor) else parts
-        wide = [part.repeat(T, *(1,) * (part.dim() - 1)) for part in parts]
+        if trunk and tail:
+            parts: Any = self(x, part=trunk)
+            parts = (parts,) if isinstance(parts, Tensor) else parts
+        else:
+            parts, tail = (x.repeat(len(keys), *(1,) * (x.dim() - 1)),), None
         with self.throwing(keys.flatten()):
-            logits = cast(Tensor, self(*wide, part=tail if trunk and tail else None))
-        return logits.unflatten(0, (T, len(x)))
+            logits = cast(Tensor, self(*parts, part=tail))
+        return logits.unflatten(0, (len(keys), len(x)))

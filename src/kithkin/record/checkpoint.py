@@ -42,14 +42,28 @@ def save(folder: Path, world: World) -> None:
             _drop(newer)
 
 
-def load(folder: Path, device: torch.device, say: Callable[[str], None], most: float = math.inf) -> World | None:
-    """The newest checkpoint that is whole and whose rounds, `most` at the most, are on record; says which are not."""
+def expected_seconds(world: World) -> float:
+    """About how long `save` will take, by a slow disk's speed."""
+    tensors: dict[str, torch.Tensor] = {}
+    pack(world, tensors)
+    return sum(t.numel() * t.element_size() for t in tensors.values()) / 4e8
+
+
+Place = Callable[[torch.Tensor], torch.device]
+
+
+def load(folder: Path, place: Place, say: Callable[[str], None], most: float = math.inf) -> World | None:
+    """The newest checkpoint that is whole and whose rounds, `most` at the most, are on record; says which are not.
+
+    `place` tells where a tensor belongs.
+    """
     for path in _newest_first(folder):
         damage = _damage(path) or ("its rounds are not on record" if _round(path) > most else "")
         if not damage:
             try:
-                with safe_open(path, "pt", device=str(device)) as f:
-                    tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
+                with safe_open(path, "pt") as f:
+                    read = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
+                    tensors = {name: tensor.to(place(tensor)) for name, tensor in read.items()}
                     return unpack(json.loads(f.metadata()["world"]), tensors, CLASSES)
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
                 damage = str(e)

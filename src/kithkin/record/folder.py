@@ -54,7 +54,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     with path.open("wb") as f:
         f.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
-            f.write(tensor.detach().cpu().contiguous().numpy().tobytes())
+            f.write(tensor.detach().cpu().contiguous().numpy().data)
 
 
 def write_json(path: Path, value: Any) -> None:

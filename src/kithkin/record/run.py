@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import platform
+import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -98,6 +100,10 @@ class Federation:
     method: Method
     w0: Tensor
 
+    def place(self, tensor: Tensor) -> torch.device:
+        """Where a tensor belongs: models with the pool, everything else where it is worked on."""
+        return self.w0.device if tensor.shape == self.w0.shape else self.clients[0].images.device
+
     def manifest(self) -> dict[str, Any]:
         return {
             "config": as_json(self.config),
@@ -106,7 +112,7 @@ class Federation:
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
             "machine": {
-                "device": torch.cuda.get_device_name() if self.w0.is_cuda else "cpu",
+                "device": torch.cuda.get_device_name() if self.clients[0].images.is_cuda else "cpu",
                 "compute": type(self.courier.compute).__name__.lower(),
                 "threads": torch.get_num_threads(),
             },
@@ -151,10 +157,11 @@ def assemble(
         return ResNet9(dataset.images.shape[1], len(dataset.classes), some(config.width))
 
     build = build or resnet9
-    method = method_for(config, settings, layout_of(build()), dataset.flip, device)
+    home = torch.device("cpu") if config.pool == "host" else device
+    method = method_for(config, settings, layout_of(build()), dataset.flip, home)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
-    return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(device))
+    return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(home))
 
 
 def pick_device(name: str) -> torch.device:
@@ -202,7 +209,7 @@ def resume(path: Path, display: Display | None = None) -> Result:
     federation = assemble(config, settings)
     if federation.split.digest() != split_hash:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
-    world = checkpoint.load(folder.checkpoints, federation.w0.device, display.say, rounds_on_record(folder, config))
+    world = checkpoint.load(folder.checkpoints, federation.place, display.say, rounds_on_record(folder, config))
     if world is None:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
@@ -226,7 +233,7 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     folder.tidy()
     metrics = folder.cut(folder.metrics, world.round)
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
-    saved = world.round
+    pace = Pace(config.checkpoint_every, world.round)
     display.start(config, world.round)
     if isinstance(courier.compute, Eager):
         courier.compute.tick = display.tick
@@ -253,17 +260,52 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
             metrics.append(line)
             world = after  # only now: a world that is saved has all its lines
             display.round(line, world.ledger.up + world.ledger.down)
-            if config.checkpoint_every and t % config.checkpoint_every == 0 and t < rounds:
-                checkpoint.save(folder.checkpoints, world)
-                saved = t
+            if t < rounds and pace.is_time(world):
+                pace.save(folder, world)
     except KeyboardInterrupt:
-        if world.round > saved:
-            checkpoint.save(folder.checkpoints, world)
+        if world.round > pace.saved:
+            pace.save(folder, world)
         display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
         raise
+    except torch.OutOfMemoryError as e:
+        raise KithkinError(
+            f"The GPU's memory is full ({str(e).partition('. ')[0]}).",
+            f"Give --pool host, a smaller --width or --batch-size, or fewer --clients; {folder.path} can be deleted.",
+        ) from None
     finally:
         display.stop()
     return finish(federation, folder, world, metrics, marks)
+
+
+class Pace:
+    """When to save: as often as asked; else every ten rounds, but never more than a twentieth of the time."""
+
+    def __init__(self, every: int | None, saved: int) -> None:
+        self.every = every
+        self.saved = saved  # the last round that is safe
+        self.since = time.monotonic()
+        self.took: float | None = None
+
+    def is_time(self, world: World) -> bool:
+        if self.every is not None:
+            return self.every > 0 and world.round % self.every == 0
+        if world.round % 10:
+            return False
+        took = checkpoint.expected_seconds(world) if self.took is None else self.took
+        return time.monotonic() - self.since > 20 * took
+
+    def save(self, folder: Folder, world: World) -> None:
+        began = time.monotonic()
+        checkpoint.save(folder.checkpoints, world)
+        self.saved, self.since = world.round, time.monotonic()
+        self.took = self.since - began
+
+
+def peak_memory() -> dict[str, int]:
+    """The most that this process has taken so far, in bytes."""
+    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
+    return {"host_bytes": host, "gpu_bytes": gpu}
 
 
 def as_line(t: int, marks: Marks) -> dict[str, Any]:
@@ -341,6 +383,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "bytes_by_cause": world.ledger.moved,
         "cost_formulas": costs,
         "seconds": round(sum(m["seconds"] for m in metrics), 3),
+        "memory": peak_memory(),
         "split_hash": federation.split.digest(),
     }
     with disk_errors(folder.path, f"Free some room, then `kithkin resume {folder.path}`."):
