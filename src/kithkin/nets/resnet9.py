@@ -55,7 +55,7 @@ class ResNet9(nn.Module):
 
     def tail(self, x: Tensor, z: Tensor) -> Tensor:
         z = self.drop[1](self.last[1](self.drop[0](z)))
-        x = x + z if len(x) == len(z) else (x + z.unflatten(0, (-1, len(x)))).flatten(0, 1)  # several passes share one x
+        x = x + z if len(x) == len(z) else (x + z.view(-1, *x.shape)).flatten(0, 1)  # several passes share one x
         if fusing(x):
             from kithkin.nets import fused
 
