@@ -126,6 +126,26 @@ def test_dropout_throws_the_references_dice(shape: tuple[int, ...], dropped: int
     torch.testing.assert_close(x.grad, kept * torch.tensor(scale, device=DEVICE).float())
 
 
+@pytest.mark.parametrize("shape", [(16, 24, 4, 4), (8, 70, 3, 3), (8, 8, 1, 1)])
+@pytest.mark.parametrize("dropped", [0, 128])
+def test_the_crown_is_conv_norm_relu_dropout_sum_and_peak(shape: tuple[int, int, int, int], dropped: int):
+    """Two passes over three pictures."""
+    D, C, H, W = shape
+    z, x, weight = low(draw(6, D, H, W)), low(draw(3, C, H, W, key=1)), low(draw(C, D, 3, 3, key=2) / (9 * D) ** 0.5)
+    norm = nn.BatchNorm2d(C).to(DEVICE).eval()
+    with torch.no_grad():
+        norm.running_mean.copy_(draw(C, key=3))
+        norm.running_var.copy_(draw(C, key=4).abs() + 0.5)
+    keys = torch.arange(6, device=DEVICE) * 77777777777
+    y = functional.relu(copy.deepcopy(norm).double()(functional.conv2d(z.double(), weight.double(), padding=1)))
+    kept = (dice.bytes_(keys ^ 5, y[0].numel()) >= dropped).view(y.shape)
+    theirs = (y * kept * 256 / (256 - dropped) + x.double().repeat(2, 1, 1, 1)).amax((2, 3))
+    with torch.no_grad():
+        assert off_by(fused.crown(z, weight, norm, x, keys, 5, dropped), theirs) < 0.01
+        x[0, 0] = torch.nan
+        assert fused.crown(z, weight, norm, x, keys, 5, dropped).isnan().nonzero().tolist() == [[0, 0], [3, 0]]
+
+
 @pytest.mark.skipif(not CUDA, reason="the interpreter has no addresses of tensors")
 @pytest.mark.parametrize("prox", [0.0, 0.5])
 def test_descent_is_sgd_with_momentum_and_a_pull(prox: float):

@@ -31,9 +31,14 @@ class Dropout(nn.Module):
         self.channels = channels
         self.salt = 0  # tells this layer's masks from those of the others
 
+    @property
+    def dropped(self) -> int:
+        """How many of 256 go."""
+        return max(0, min(256, round(self.p * 256)))
+
     def forward(self, x: Tensor) -> Tensor:
-        dropped = round(self.p * 256)
-        if self.keys is None or (dropped <= 0 and len(self.keys) == len(x)):
+        dropped = self.dropped
+        if self.keys is None or (dropped == 0 and len(self.keys) == len(x)):
             return x
         if not self.channels and fusing(x) and 0 < dropped < 256:
             from kithkin.nets import fused
@@ -41,7 +46,7 @@ class Dropout(nn.Module):
             return fused.dropout(x, self.keys, self.salt, dropped)
         if len(self.keys) != len(x):
             x = x.repeat(len(self.keys) // len(x), *(1,) * (x.dim() - 1))
-        if dropped >= 256:
+        if dropped == 256:
             return torch.zeros_like(x)
         shape = x.shape[1:2] if self.channels else x.shape[1:]
         kept = dice.bytes_(self.keys ^ self.salt, shape.numel()) >= dropped

@@ -396,16 +396,21 @@ def _mixed(z):
 
 
 @triton.jit
+def _thrown(key, i):
+    """Byte i of a key's dice (`dice.bytes_`)."""
+    seed = _mixed(key.to(tl.uint64))
+    throw = _mixed(seed + (i // 8 + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
+    return ((throw >> ((i % 8) * 8).to(tl.uint64)) & 255).to(tl.int32)
+
+
+@triton.jit
 def _drop(x, keys, out, B, n, C, pixels, salt, dropped, factor, SIZE: tl.constexpr):
     """Byte i of the sample's dice decides about its number i, counted channels first as the reference does."""
     sample = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    i = (at % C) * pixels + at // C
-    seed = _mixed((tl.load(keys + sample) ^ salt).to(tl.uint64))
-    throw = _mixed(seed + (i // 8 + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
-    byte = (throw >> ((i % 8) * 8).to(tl.uint64)) & 255
+    byte = _thrown(tl.load(keys + sample) ^ salt, (at % C) * pixels + at // C)
     v = tl.load(x + sample % B * n + at, at < n, 0.0).to(tl.float32)
-    v = tl.where(byte.to(tl.int32) >= dropped, v * factor, 0.0 * v)
+    v = tl.where(byte >= dropped, v * factor, 0.0 * v)
     tl.store(out + sample * n + at, v.to(out.dtype.element_ty), at < n)
 
 
@@ -440,3 +445,38 @@ def dropout(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
     """
     x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
     return _Dropout.apply(x, keys, salt, dropped)  # pyright: ignore[reportReturnType]
+
+
+@triton.jit
+def _crown(
+    y, line, x, keys, out, B, C, pixels, salt, dropped, factor, DROP: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """The greatest pixel of x + dropout(relu(norm(y))), channel by channel; several passes y share one x."""
+    sample = tl.program_id(0).to(tl.int64)
+    p = tl.arange(0, PIXELS)[:, None]
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    there = (p < pixels) & (c < C)[None, :]
+    at = p * C + c[None, :]
+    z = tl.load(y + sample * pixels * C + at, there, 0.0).to(tl.float32)
+    z = z * tl.load(line + c, c < C)[None, :] + tl.load(line + C + c, c < C)[None, :]
+    z = tl.where(z < 0, 0.0, z)
+    if DROP:
+        byte = _thrown(tl.load(keys + sample) ^ salt, c[None, :] * pixels + p)
+        z = tl.where(byte >= dropped, z * factor, 0.0 * z)
+    z += tl.load(x + sample % B * pixels * C + at, there, 0.0).to(tl.float32)
+    lost = tl.max((there & (z != z)).to(tl.int32), 0)
+    top = tl.max(tl.where(there, z, float("-inf")), 0)
+    tl.store(out + sample * C + c, tl.where(lost > 0, float("nan"), top).to(out.dtype.element_ty), c < C)
+
+
+def crown(z: Tensor, weight: Tensor, norm: nn.BatchNorm2d, x: Tensor, keys: Tensor | None, salt: int, dropped: int) -> Tensor:
+    """`peak(x + dropout(relu(norm(conv(z)))))` without a gradient: the end of ResNet-9 when it is only asked."""
+    B, C, H, W = x.shape
+    x = x.contiguous(memory_format=torch.channels_last)
+    y = torch.conv2d(z.to(torch.bfloat16), weight.to(torch.bfloat16), padding=1).contiguous(memory_format=torch.channels_last)
+    out = torch.empty(len(z), C, dtype=y.dtype, device=y.device)
+    drop = keys is not None and dropped > 0
+    sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), CHANNELS)
+    line = _lines(norm, None, 0)
+    _crown[(len(z), triton.cdiv(C, CHANNELS))](y, line, x, keys if drop else x, out, *sizes)
+    return out

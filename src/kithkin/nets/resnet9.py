@@ -19,9 +19,13 @@ class ConvNormRelu(nn.Sequential):
         super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
         self.pool = pool
 
+    @property
+    def parts(self) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+        return cast(tuple[nn.Conv2d, nn.BatchNorm2d], tuple(self))
+
     def forward(self, input: Tensor) -> Tensor:
         x = input
-        conv, norm = cast(tuple[nn.Conv2d, nn.BatchNorm2d], tuple(self))
+        conv, norm = self.parts
         if fusing(x):
             from kithkin.nets import fused
 
@@ -54,14 +58,20 @@ class ResNet9(nn.Module):
         return x, self.last[0](x)
 
     def tail(self, x: Tensor, z: Tensor) -> Tensor:
-        z = self.drop[1](self.last[1](self.drop[0](z)))
-        x = x + z if len(x) == len(z) else (x + z.view(-1, *x.shape)).flatten(0, 1)  # several passes share one x
-        if fusing(x):
+        z, last = self.drop[0](z), cast(ConvNormRelu, self.last[1])
+        if not fusing(x):
+            z = self.drop[1](last(z))
+            x = x + z if len(x) == len(z) else (x + z.view(-1, *x.shape)).flatten(0, 1)  # several passes share one x
+            x = torch.amax(x, (2, 3))
+        else:
             from kithkin.nets import fused
 
-            x = fused.peak(x)
-        else:
-            x = torch.amax(x, (2, 3))
+            conv, norm = last.parts
+            drop = cast(Dropout, self.drop[1])
+            if torch.is_grad_enabled() or norm.training or drop.dropped == 256:
+                x = fused.peak(x + drop(last(z)))
+            else:
+                x = fused.crown(z, conv.weight, norm, x, drop.keys, drop.salt, drop.dropped)
         return self.head(self.drop[2](functional.relu(self.hidden(x))))
 
     def forward(self, x: Tensor) -> Tensor:
