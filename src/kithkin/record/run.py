@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import pvariance
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import kithkin
-from kithkin.compute import Eager, choose, together
+from kithkin.compute import Ticking, Workers, choose, one_thread, together
 from kithkin.config import RunConfig, as_json, from_json, some
 from kithkin.data import Dataset, Split, deal, load, whole_name
 from kithkin.errors import KithkinError
@@ -44,7 +45,7 @@ from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors
 class Display(Protocol):
     """What shows a run to a person. `already` rounds are done; -1: the warm-up is still to come."""
 
-    def start(self, config: RunConfig, already: int) -> None: ...
+    def start(self, config: RunConfig, already: int, machine: str) -> None: ...
 
     def tick(self, done: int, jobs: int) -> None:
         """So many of the jobs that wait at this moment are done."""
@@ -60,7 +61,7 @@ class Display(Protocol):
 class Quiet:
     """Shows nothing."""
 
-    def start(self, config: RunConfig, already: int) -> None: ...
+    def start(self, config: RunConfig, already: int, machine: str) -> None: ...
 
     def tick(self, done: int, jobs: int) -> None: ...
 
@@ -98,6 +99,14 @@ class Federation:
     method: Method
     w0: Tensor
 
+    def machine(self) -> dict[str, Any]:
+        compute = self.courier.compute
+        return {
+            "device": torch.cuda.get_device_name() if self.w0.is_cuda else "cpu",
+            "compute": type(compute).__name__.lower(),
+            "processes": compute.count if isinstance(compute, Workers) else 1,
+        }
+
     def manifest(self) -> dict[str, Any]:
         return {
             "config": as_json(self.config),
@@ -105,11 +114,7 @@ class Federation:
             "settings": asdict(self.settings),
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
-            "machine": {
-                "device": torch.cuda.get_device_name() if self.w0.is_cuda else "cpu",
-                "compute": type(self.courier.compute).__name__.lower(),
-                "threads": torch.get_num_threads(),
-            },
+            "machine": self.machine(),
             "versions": {
                 "kithkin": kithkin.__version__,
                 "torch": torch.__version__,
@@ -147,10 +152,7 @@ def assemble(
         both = rows(np.concatenate([share.val, share.test]))
         exams.append(Exam(both, labels[both], len(share.val)))
 
-    def resnet9() -> nn.Module:
-        return ResNet9(dataset.images.shape[1], len(dataset.classes), some(config.width))
-
-    build = build or resnet9
+    build = build or partial(ResNet9, dataset.images.shape[1], len(dataset.classes), some(config.width))
     method = method_for(config, settings, layout_of(build()), dataset.flip, device)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
@@ -219,6 +221,7 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     return t
 
 
+@one_thread()
 def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
     """Play rounds until the last, recording each."""
     config, method, courier = federation.config, federation.method, federation.courier
@@ -227,8 +230,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     metrics = folder.cut(folder.metrics, world.round)
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
     saved = world.round
-    display.start(config, world.round)
-    if isinstance(courier.compute, Eager):
+    display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**federation.machine()))
+    if isinstance(courier.compute, Ticking):
         courier.compute.tick = display.tick
     began = time.perf_counter()
     try:
