@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from kithkin.compute.eager import Eager
-from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict, Recipe
+from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict, Recipe, cost
 from kithkin.compute.loss import Half, centred, scaled, step_loss
 from kithkin.compute.plan import Batch, Step, schedule
 from kithkin.nets import Network
@@ -317,7 +317,7 @@ class Graphs:
 def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
     """Which jobs each lane does, in pieces: the heaviest first, to whoever has least to do. A fit is a piece; so are
     predictions of one model, as many as are a small part of the whole."""
-    fair = sum(map(_cost, jobs)) / max(1, 4 * lanes)
+    fair = sum(map(cost, jobs)) / max(1, 4 * lanes)
     pieces: list[list[int]] = []
     costs: list[float] = []
     open_pieces: dict[tuple[int, ...], int] = {}
@@ -329,7 +329,7 @@ def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
             pieces.append([])
             costs.append(0.0)
         pieces[at].append(i)
-        costs[at] += _cost(job)
+        costs[at] += cost(job)
     hands: list[list[list[int]]] = [[] for _ in range(lanes)]
     loads = [0.0] * lanes
     for at in sorted(range(len(pieces)), key=lambda at: -costs[at]):
@@ -337,11 +337,3 @@ def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
         loads[least] += costs[at]
         hands[least].append(pieces[at])
     return hands
-
-
-def _cost(job: Job[Any]) -> float:
-    """About how many pictures go forward through the network; a backward pass counts for two."""
-    if isinstance(job, Fit):
-        return 3 * (len(job.lesson.labelled) + len(job.lesson.unlabelled)) * job.recipe.epochs * job.recipe.inner_steps
-    assert isinstance(job, Predict)
-    return len(job.rows) * (1 + job.passes / 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -90,12 +90,27 @@ class Predict(Job[Tensor]):
     key: int = 0
 
 
+def cost(job: Job[Any]) -> float:
+    """About how much there is to do: pictures that go forward through the network. A step backward counts for two."""
+    if isinstance(job, Fit):
+        return 3 * (len(job.lesson.labelled) + len(job.lesson.unlabelled)) * job.recipe.epochs * job.recipe.inner_steps
+    assert isinstance(job, Predict)
+    return len(job.rows) * (1 + job.passes / 8)  # the trunk runs once
+
+
 class Compute(Protocol):
     """A place where jobs are done."""
 
     def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
         """Do all the jobs, in any order or at once; answers in the order of the jobs."""
         ...
+
+
+@runtime_checkable
+class Ticking(Protocol):
+    """A compute that says after every job how many of how many are done."""
+
+    tick: Callable[[int, int], None]
 
 
 def together(visits: Sequence[Coroutine[Any, Any, Outcome]], work: Callable[[Sequence[Job[Any]]], list[Any]]) -> list[Outcome]:
