@@ -23,7 +23,8 @@ from kithkin.compute.plan import Batch, Step, schedule
 from kithkin.nets import Network
 from kithkin.nets.fast import why_not
 
-LANES = 5  # clients in flight: more of them only crowd one another out
+LANES = 5  # clients in training at once: more of them only crowd one another out
+ASKERS = 8  # models asked for predictions at once
 ROWS = 128  # pictures per captured forward pass outside training
 TAPE = 64  # steps a tape holds at first; it grows as needed
 
@@ -82,7 +83,7 @@ class Lane:
         self.mu = torch.zeros((), device=device)
         self.total = torch.zeros((), device=device)
         self.tapes: dict[bool, Tape] = {}
-        self.rows, self.first, self.stride = torch.zeros(3, ROWS, dtype=torch.int64, device=device)  # of a prediction
+        self.feed = torch.zeros(3, ROWS, dtype=torch.int64, device=device)  # of a prediction: rows, first keys, their strides
         self.holds: Tensor | None = None  # the model that was loaded last, where nothing has trained it since
         self.descent: Any = None
         if self.net.low is not None:
@@ -183,14 +184,13 @@ class Lane:
         """Put predictions of one model on the stream, packed into passes of a fixed shape; they land in `answer` [n, C]."""
         images, passes = jobs[0].images, jobs[0].passes
         self.load(jobs[0].w)
-        rows = torch.cat([job.rows for job in jobs])
         lengths = [len(job.rows) for job in jobs]
-        keys = np.concatenate([np.arange(n) + np.int64(job.key) for job, n in zip(jobs, lengths, strict=True)])
-        first, stride = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in (keys, np.repeat(lengths, lengths)))
-        for start in range(0, len(rows), ROWS):
-            n = min(ROWS, len(rows) - start)
-            for buffer, source in ((self.rows, rows), (self.first, first), (self.stride, stride))[: 3 if passes else 1]:
-                buffer[:n] = source[start : start + n]
+        first = np.concatenate([np.arange(n) + np.int64(job.key) for job, n in zip(jobs, lengths, strict=True)])
+        keys = torch.from_numpy(np.stack([first, np.repeat(lengths, lengths)])).to(self.device, non_blocking=True)
+        feed = torch.cat([torch.cat([job.rows for job in jobs])[None], keys])
+        for start in range(0, feed.shape[1], ROWS):
+            n = min(ROWS, feed.shape[1] - start)
+            self.feed[:, :n] = feed[:, start : start + n]
             captured = self._captured(("predict", passes, images.data_ptr()), lambda: self._answer(images, passes))
             captured.graph.replay()
             answer[start : start + n] = captured.answer[:n]
@@ -198,10 +198,11 @@ class Lane:
     @torch.no_grad()
     def _answer(self, images: Tensor, passes: int) -> Tensor:
         self.net.module.eval()
-        x = centred(scaled(images[self.rows]))
+        rows, first, stride = self.feed
+        x = centred(scaled(images[rows]))
         if not passes:
             return self.net(x).float().softmax(1)
-        keys = self.first + torch.arange(passes, device=self.device)[:, None] * self.stride
+        keys = first + torch.arange(passes, device=self.device)[:, None] * stride
         return self.net.passes(x, keys).float().softmax(2).mean(0)
 
     def _captured(self, kind: tuple[Any, ...], run: Callable[[], Tensor]) -> Captured:
@@ -276,16 +277,18 @@ class Graphs:
     def _work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
         if self.bf16 and not self.lanes and (reason := why_not()):
             self.say(f"Triton does not work here ({reason}): going on with PyTorch's own kernels, which are slower.")
-        while len(self.lanes) < min(self.most, len(jobs)):
+        most = self.most if any(isinstance(job, Fit) for job in jobs) else max(self.most, ASKERS)
+        while len(self.lanes) < min(most, len(jobs)):
             self.lanes.append(self._lane())
+        lanes = self.lanes[:most]
         now = torch.cuda.current_stream(self.device)
-        hands = deal(jobs, len(self.lanes))
+        hands = deal(jobs, len(lanes))
         answers: list[Any] = [None] * len(jobs)
         rooms = [[self._room(jobs, piece, answers) for piece in hand] for hand in hands]
-        for lane in self.lanes:
+        for lane in lanes:
             lane.stream.wait_stream(now)
         for turn in range(max(map(len, hands), default=0)):
-            for lane, hand, room in zip(self.lanes, hands, rooms, strict=True):
+            for lane, hand, room in zip(lanes, hands, rooms, strict=True):
                 with torch.cuda.stream(lane.stream):
                     for piece, answer in zip(hand[turn : turn + 1], room[turn : turn + 1], strict=True):
                         job = jobs[piece[0]]
@@ -293,7 +296,7 @@ class Graphs:
                             lane.fit(job, answer)
                         else:
                             lane.predict([cast(Predict, jobs[i]) for i in piece], answer)
-        for lane in self.lanes:
+        for lane in lanes:
             now.wait_stream(lane.stream)
         if any(isinstance(job, Fit) and not job.w.is_cuda for job in jobs):
             now.synchronize()

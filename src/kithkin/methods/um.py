@@ -101,9 +101,9 @@ class Um:
             return await self.warm_up(client, state)
         refused = {h.client: h for h in state.refused}
         least = min((h.relation for h in state.helpers if h.client != client.number), default=0.0)
-        must_beat = least if len(state.helpers) == self.M else -1.0
-        candidates = [h for h in unpack(brief, "search") if not surely_refused(h, refused, must_beat)]
-        candidates = await self.score(client, candidates, must_beat)
+        full = len(state.helpers) == self.M
+        candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
+        candidates = await self.score(client, candidates)
         helpers = state.helpers.test_and_set(candidates)
         refused |= {h.client: h for h in held([*state.helpers, *candidates])}
         refused = {j: h for j, h in refused.items() if j not in helpers}
@@ -140,34 +140,20 @@ class Um:
         own = helpers.own
         return (Parcel(cause, own.client, own.version, own.w, own.w.numel()),) if self.M > 1 else ()
 
-    async def score(self, client: Client, helpers: Sequence[Helper], must_beat: float = -1.0) -> list[Helper]:
-        """Relation (13) and answers on D_k^u (9). Kept beside the model: once per (client, helper, version).
-
-        The answers cost most. One that could not have a relation above `must_beat` even if it were certain of everything is
-        not asked for them: its relation is then that upper bound.
-        """
+    async def score(self, client: Client, helpers: Sequence[Helper]) -> list[Helper]:
+        """Relation (13) and answers on D_k^u (9). Kept beside the model: once per (client, helper, version)."""
         if self.M == 1 and (self.labelled_only or self.recipe.objective == "fixmatch"):
             return list(helpers)  # alone, and asked for no labels: nobody would read a score
         if not helpers:
             return []
-        p_s = torch.stack(await all_of([Predict(h.w, client.images, client.labelled) for h in helpers]))
-        correct = p_s.argmax(2) == client.classes
-        most = [1.0] * len(helpers)
-        if must_beat >= 0:
-            certain = torch.eye(1, p_s.shape[2], device=p_s.device).expand(len(helpers), min(1, len(client.unlabelled)), -1)
-            most = listed(relation(certain, correct, client.mu, self.terms))
-        asked = [i for i, upper in enumerate(most) if upper > must_beat]
-        scores = [Score(upper, p_s[0, :0]) for upper in most]
-        if asked:
-            keys = [client.key("score", helpers[i].client, helpers[i].version) for i in asked]
-            passes = [
-                Predict(helpers[i].w, client.images, client.unlabelled, self.T, key) for i, key in zip(asked, keys, strict=True)
-            ]
-            answers = await all_of(passes)
-            related = listed(relation(torch.stack(answers), correct[asked], client.mu, self.terms))
-            for i, corr, p_u in zip(asked, related, answers, strict=True):
-                scores[i] = Score(corr, p_u)
-        return [replace(h, score=score) for h, score in zip(helpers, scores, strict=True)]
+        keys = [client.key("score", h.client, h.version) for h in helpers]
+        passes = [Predict(h.w, client.images, client.unlabelled, self.T, key) for h, key in zip(helpers, keys, strict=True)]
+        plain = [Predict(h.w, client.images, client.labelled) for h in helpers]
+        answers = await all_of([*passes, *plain])
+        p_u, p_s = torch.stack(answers[: len(helpers)]), torch.stack(answers[len(helpers) :])
+        related = relation(p_u, p_s.argmax(2) == client.classes, client.mu, self.terms)
+        related = cast(list[float], related.tolist())  # pyright: ignore[reportUnknownMemberType]
+        return [replace(h, score=Score(corr, p)) for h, corr, p in zip(helpers, related, answers, strict=False)]
 
     def merge(self, server: Pool, replies: dict[int, Reply], round: int) -> Pool:
         models, holds = list(server.models), list(server.holds)
@@ -179,10 +165,6 @@ class Um:
 
     async def personal(self, server: Pool, client: Client, state: UmState, round: int) -> list[Tensor]:
         return [state.helpers.own.w]
-
-
-def listed(values: Tensor) -> list[float]:
-    return cast(list[float], values.tolist())  # pyright: ignore[reportUnknownMemberType]
 
 
 def unpack(brief: Brief, cause: Cause) -> list[Helper]:

@@ -397,30 +397,59 @@ def _mixed(z):
 
 
 @triton.jit
-def _thrown(key, i):
-    """Byte i of a key's dice (`dice.bytes_`)."""
-    seed = _mixed(key.to(tl.uint64))
-    throw = _mixed(seed + (i // 8 + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
-    return ((throw >> ((i % 8) * 8).to(tl.uint64)) & 255).to(tl.int32)
+def _throw(key, i):
+    """Throw i of a key's dice (`dice.bits`)."""
+    return _mixed(_mixed(key.to(tl.uint64)) + (i + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
 
 
 @triton.jit
-def _drop(x, keys, out, B, n, C, pixels, salt, dropped, factor, SIZE: tl.constexpr):
-    """Byte i of the sample's dice decides about its number i, counted channels first as the reference does."""
+def _bytes(key, first, c, pixels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, PACKED: tl.constexpr):
+    """The dice of PIXELS pixels from `first` on and of channels c (`dice.bytes_`): byte i decides about number i of the
+    sample, counted channels first. PACKED: eight pixels at a time lie in one throw."""
+    if PACKED:
+        throw = _throw(key, (c * (pixels // 8))[None, :] + (first // 8 + tl.arange(0, PIXELS // 8))[:, None])
+        shifts = (tl.arange(0, 8) * 8).to(tl.uint64)
+        byte = (throw[:, None, :] >> shifts[None, :, None]) & 255
+        return tl.reshape(byte.to(tl.int32), (PIXELS, CHANNELS))
+    i = (c * pixels)[None, :] + (first + tl.arange(0, PIXELS))[:, None]
+    return ((_throw(key, i // 8) >> ((i % 8) * 8).to(tl.uint64)) & 255).to(tl.int32)
+
+
+@triton.jit
+def _drop(
+    x,
+    keys,
+    out,
+    B,
+    C,
+    pixels,
+    salt,
+    dropped,
+    factor,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    PACKED: tl.constexpr,
+):
     sample = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    byte = _thrown(tl.load(keys + sample) ^ salt, (at % C) * pixels + at // C)
-    v = tl.load(x + sample % B * n + at, at < n, 0.0).to(tl.float32)
+    first = tl.program_id(2) * PIXELS
+    p = first + tl.arange(0, PIXELS)
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    there = (p < pixels)[:, None] & (c < C)[None, :]
+    at = p[:, None] * C + c[None, :]
+    byte = _bytes(tl.load(keys + sample) ^ salt, first, c, pixels, PIXELS, CHANNELS, PACKED)
+    v = tl.load(x + sample % B * pixels * C + at, there, 0.0).to(tl.float32)
     v = tl.where(byte >= dropped, v * factor, 0.0 * v)
-    tl.store(out + sample * n + at, v.to(out.dtype.element_ty), at < n)
+    tl.store(out + sample * pixels * C + at, v.to(out.dtype.element_ty), there)
 
 
 def _dropped(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
     last = torch.channels_last if x.dim() == 4 else torch.contiguous_format
     out = torch.empty((len(keys), *x.shape[1:]), dtype=x.dtype, device=x.device, memory_format=last)
-    C, n = x.shape[1], x[0].numel()
-    factor = 256 / (256 - dropped)
-    _drop[(len(keys), triton.cdiv(n, 1024))](x, keys, out, len(x), n, C, n // C, salt, dropped, factor, 1024)
+    C = x.shape[1]
+    pixels = x[0].numel() // C
+    tile = (1, 256, False) if pixels == 1 else (16, CHANNELS, pixels % 8 == 0)
+    grid = (len(keys), triton.cdiv(C, tile[1]), triton.cdiv(pixels, tile[0]))
+    _drop[grid](x, keys, out, len(x), C, pixels, salt, dropped, 256 / (256 - dropped), *tile)
     return out
 
 
@@ -450,7 +479,21 @@ def dropout(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
 
 @triton.jit
 def _crown(
-    y, line, x, keys, out, B, C, pixels, salt, dropped, factor, DROP: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+    y,
+    line,
+    x,
+    keys,
+    out,
+    B,
+    C,
+    pixels,
+    salt,
+    dropped,
+    factor,
+    DROP: tl.constexpr,
+    PIXELS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
     """The greatest pixel of x + dropout(relu(norm(y))), channel by channel; several passes y share one x."""
     sample = tl.program_id(0).to(tl.int64)
@@ -462,7 +505,7 @@ def _crown(
     z = z * tl.load(line + c, c < C)[None, :] + tl.load(line + C + c, c < C)[None, :]
     z = tl.where(z < 0, 0.0, z)
     if DROP:
-        byte = _thrown(tl.load(keys + sample) ^ salt, c[None, :] * pixels + p)
+        byte = _bytes(tl.load(keys + sample) ^ salt, 0, c, pixels, PIXELS, CHANNELS, PACKED)
         z = tl.where(byte >= dropped, z * factor, 0.0 * z)
     z += tl.load(x + sample % B * pixels * C + at, there, 0.0).to(tl.float32)
     lost = tl.max((there & (z != z)).to(tl.int32), 0)
@@ -477,7 +520,7 @@ def crown(z: Tensor, weight: Tensor, norm: nn.BatchNorm2d, x: Tensor, keys: Tens
     y = torch.conv2d(z.to(torch.bfloat16), weight.to(torch.bfloat16), padding=1).contiguous(memory_format=torch.channels_last)
     out = torch.empty(len(z), C, dtype=y.dtype, device=y.device)
     drop = keys is not None and dropped > 0
-    sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), CHANNELS)
+    sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), CHANNELS, H * W % 8 == 0)
     line = _lines(norm, None, 0)
     _crown[(len(z), triton.cdiv(C, CHANNELS))](y, line, x, keys if drop else x, out, *sizes)
     return out
