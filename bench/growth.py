@@ -23,28 +23,23 @@ from um import pictures, time_rounds
 from kithkin.config import RunConfig
 
 CUDA = torch.cuda.is_available()
-GRID: dict[str, list[int]] = (
-    {"K": [50, 100, 200, 400], "M": [2, 5, 10, 15], "T": [1, 10, 20, 40], "width": [16, 32, 64, 96]}
-    if CUDA
-    else {"K": [8, 16], "M": [2, 4], "T": [1, 8], "width": [4, 8]}
-)
 BASE = {"K": 100, "M": 5, "T": 10, "width": 64} if CUDA else {"K": 8, "M": 3, "T": 2, "width": 4}
+OTHERS = (
+    {"K": [200, 400], "M": [2, 15], "T": [1, 40], "width": [16, 32]} if CUDA else {"K": [16], "M": [2], "T": [8], "width": [8]}
+)
 NAMES = {"K": "clients", "M": "helpers", "T": "dropout passes", "width": "width of the network"}
+COHORT, SEARCH, AFTER = (10, 8, 11) if CUDA else (2, 5, 6)  # clients a round, rounds of the search phase and after it
 
 
-def measure() -> list[dict[str, Any]]:
+def measure(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for name, values in GRID.items():
-        for value in values:
-            at = BASE | {name: value}
-            cohort, search = (10, 10) if CUDA else (2, 6)
-            config = RunConfig(method="um", clients=at["K"], sample_rate=cohort / at["K"], width=at["width"], alpha=0.5)
-            settings = {"helpers": at["M"], "mc_samples": at["T"], "search_rounds": search, "warmup_epochs": 1}
-            settings["refresh_every"] = 10 if CUDA else 4
-            dataset = pictures(at["K"]) if CUDA else pictures(at["K"], 8, 1, 40)
-            rows.append({"grows": name, "value": value, **time_rounds(config, 2 * search + 4, dataset, **settings)})
-            told = {k: rows[-1][k] for k in ("search", "mean after search", "GPU GB")}
-            print(name, value, "  ".join(f"{k} {v:.3f}" for k, v in told.items()), flush=True)
+    for at in [BASE, *(BASE | {name: value} for name, values in OTHERS.items() for value in values)]:
+        config = RunConfig(method="um", clients=at["K"], sample_rate=COHORT / at["K"], width=at["width"], alpha=0.5)
+        settings = {"helpers": at["M"], "mc_samples": at["T"], "search_rounds": SEARCH, "warmup_epochs": 1}
+        dataset = pictures(at["K"]) if CUDA else pictures(at["K"], 8, 1, 40)
+        rows.append(at | time_rounds(config, SEARCH + AFTER, dataset, **settings, refresh_every=10 if CUDA else 4))
+        print("  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in rows[-1].items()), flush=True)
+        path.write_text(json.dumps(rows, indent=1) + "\n")
     return rows
 
 
@@ -56,8 +51,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, len(NAMES), figsize=(13, 3.2), layout="constrained")
     for axis, (name, title) in zip(axes, NAMES.items(), strict=True):
-        mine = [row for row in rows if row["grows"] == name]
-        x = [row["value"] for row in mine]
+        same = {k: v for k, v in rows[0].items() if k in NAMES and k != name}
+        mine = sorted((row for row in rows if same.items() <= row.items()), key=lambda row: row[name])
+        x = [row[name] for row in mine]
         axis.plot(x, [row["search"] for row in mine], "o--", color="#999999", label="round in the search phase")
         axis.plot(x, [row["mean after search"] for row in mine], "o-", color="#0072B2", label="round after it")
         axis.set(xlabel=title, ylim=(0, None), xlim=(0, None))
@@ -80,8 +76,7 @@ def main() -> None:
     if args.draw:
         draw(json.loads(args.draw.read_text()), args.draw.with_suffix(".png"))
         return
-    rows = measure()
-    (args.out / "growth.json").write_text(json.dumps(rows, indent=1) + "\n")
+    rows = measure(args.out / "growth.json")
     try:
         draw(rows, args.out / "growth.png")
     except ImportError:

@@ -92,11 +92,18 @@ def test_the_own_convolution_is_pytorchs(size: tuple[int, int, int]):
     B, H, W = size
     x, d = (draw(B, 64, H, W, key=k).half().contiguous(memory_format=torch.channels_last) for k in (0, 1))
     weight = (draw(64, 64, 3, 3, key=2) / 24).half().contiguous(memory_format=torch.channels_last)
-    y, sums = fused._convolve(x, weight)
+    y, sums = fused._convolve(x, weight, sums=True)
     theirs = functional.conv2d(x.double(), weight.double(), padding=1)
     assert off_by(y, theirs) < 1e-3
     flat = y.double().permute(1, 0, 2, 3).flatten(1)
     assert off_by(sums.sum(0), torch.stack([flat.sum(1), (flat**2).sum(1)])) < 1e-3
+    assert torch.equal(fused._convolve(x, weight)[0], y)
+    norm = nn.BatchNorm2d(64).to(DEVICE).eval()
+    with torch.no_grad():
+        norm.running_mean.copy_(draw(64, key=3))
+        norm.running_var.copy_(draw(64, key=4).abs() + 0.5)
+        asked, _ = fused._convolve(x, weight, asked=norm)
+    assert off_by(asked, functional.relu(copy.deepcopy(norm).double()(theirs))) < 1e-3
     back, _ = fused._convolve(d, weight, back=True)
     assert off_by(back, torch.nn.grad.conv2d_input(x.shape, weight.double(), d.double(), padding=1)) < 1e-3
 

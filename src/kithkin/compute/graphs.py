@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -181,10 +182,15 @@ class Lane:
     # -- prediction
 
     def predict(self, jobs: Sequence[Predict], answer: Tensor) -> None:
-        """Put predictions of one model on the stream, packed into passes of a fixed shape; they land in `answer` [n, C]."""
-        images, passes = jobs[0].images, jobs[0].passes
+        """Put predictions of one model on the stream, those of one kind packed into passes of a fixed shape."""
         self.load(jobs[0].w)
-        lengths = [len(job.rows) for job in jobs]
+        done = 0
+        for passes, group in groupby(jobs, lambda job: job.passes):
+            done += self._ask(list(group), passes, answer[done:])
+
+    def _ask(self, jobs: Sequence[Predict], passes: int, answer: Tensor) -> int:
+        """The answers land at the head of `answer` [n, C]; tells how many they are."""
+        images, lengths = jobs[0].images, [len(job.rows) for job in jobs]
         first = np.concatenate([np.arange(n) + np.int64(job.key) for job, n in zip(jobs, lengths, strict=True)])
         keys = torch.from_numpy(np.stack([first, np.repeat(lengths, lengths)])).to(self.device, non_blocking=True)
         feed = torch.cat([torch.cat([job.rows for job in jobs])[None], keys])
@@ -194,6 +200,7 @@ class Lane:
             captured = self._captured(("predict", passes, images.data_ptr()), lambda: self._answer(images, passes))
             captured.graph.replay()
             answer[start : start + n] = captured.answer[:n]
+        return feed.shape[1]
 
     @torch.no_grad()
     def _answer(self, images: Tensor, passes: int) -> Tensor:
@@ -325,7 +332,7 @@ def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
     costs: list[float] = []
     open_pieces: dict[tuple[int, ...], int] = {}
     for i, job in enumerate(jobs):
-        kind = (id(job.w), id(job.images), job.passes) if isinstance(job, Predict) else (i,)
+        kind = (id(job.w), id(job.images)) if isinstance(job, Predict) else (i,)
         at = open_pieces.get(kind)
         if at is None or costs[at] >= fair:
             open_pieces[kind] = at = len(pieces)
@@ -333,6 +340,8 @@ def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
             costs.append(0.0)
         pieces[at].append(i)
         costs[at] += cost(job)
+    for piece in pieces:
+        piece.sort(key=lambda i: getattr(jobs[i], "passes", 0))  # those of one kind side by side
     hands: list[list[list[int]]] = [[] for _ in range(lanes)]
     loads = [0.0] * lanes
     for at in sorted(range(len(pieces)), key=lambda at: -costs[at]):

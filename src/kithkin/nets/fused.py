@@ -55,10 +55,38 @@ def _winner(y, pixel, c, C, W, there, scale, shift, POOL: tl.constexpr):
 
 
 @triton.jit
-def _conv(x, w, y, sums, M, H, W, C: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BACK: tl.constexpr):
+def _still(gain, bias, mean, var, eps, c, C):
+    """Scale and shift of channels c by the running statistics."""
+    scale = tl.load(gain + c, c < C) / tl.sqrt(tl.load(var + c, c < C) + eps)
+    return scale, tl.load(bias + c, c < C) - tl.load(mean + c, c < C) * scale
+
+
+@triton.jit
+def _conv(
+    x,
+    w,
+    y,
+    sums,
+    gain,
+    bias,
+    mean,
+    var,
+    eps,
+    M,
+    H,
+    W,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BACK: tl.constexpr,
+    SUMS: tl.constexpr,
+    ASKED: tl.constexpr,
+):
     """A 3x3 convolution as a matrix product: M pixels, C channels in, N out; w is [O, 9, I].
 
-    Also the sums of y and y^2 over this tile's pixels; or, BACK, the gradient of the input: O is summed over, taps reversed.
+    SUMS: also those of y and y^2 over this tile's pixels. ASKED: normalised by the running statistics, and ReLU. BACK: the
+    gradient of the input, where O is summed over and the taps are reversed.
     """
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -75,9 +103,13 @@ def _conv(x, w, y, sums, M, H, W, C: tl.constexpr, N: tl.constexpr, BM: tl.const
         else:
             b = tl.load(w + (n * 9 + tap)[None, :] * C + c[:, None])
         acc = tl.dot(a, b, acc)
+    if ASKED:
+        scale, shift = _still(gain, bias, mean, var, eps, n, N)
+        acc = acc * scale[None, :] + shift[None, :]
+        acc = tl.where(acc < 0, 0.0, acc)
     out = acc.to(y.dtype.element_ty)
     tl.store(y + m[:, None] * N + n[None, :], out, (m < M)[:, None])
-    if not BACK:
+    if SUMS:
         v = out.to(tl.float32)  # 0 where there is no pixel
         at = sums + tl.program_id(0) * 2 * N + n
         tl.store(at, tl.sum(v, 0))
@@ -142,19 +174,30 @@ def _settle(sums, weight, bias, mean_run, var_run, line, R, C, G, eps, momentum,
 
 
 @triton.jit
-def _still(weight, bias, mean_run, var_run, line, C, eps, CHANNELS: tl.constexpr):
-    """Scale and shift by the running statistics."""
-    c = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
-    scale = tl.load(weight + c, c < C) / tl.sqrt(tl.load(var_run + c, c < C) + eps)
-    tl.store(line + c, scale, c < C)
-    tl.store(line + C + c, tl.load(bias + c, c < C) - tl.load(mean_run + c, c < C) * scale, c < C)
-
-
-@triton.jit
-def _apply(y, line, out, R, C, H, W, ROWS: tl.constexpr, CHANNELS: tl.constexpr, POOL: tl.constexpr):
+def _apply(
+    y,
+    line,
+    out,
+    gain,
+    bias,
+    mean,
+    var,
+    eps,
+    R,
+    C,
+    H,
+    W,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    POOL: tl.constexpr,
+    ASKED: tl.constexpr,
+):
     """ReLU of the normalised input, of the greatest of four where pooled. What is not a number stays so."""
     at, pixel, c, there = _place(tl.program_id(0) * ROWS, R, C, H, W, ROWS, CHANNELS, POOL)
-    scale, shift = tl.load(line + c, c < C), tl.load(line + C + c, c < C)
+    if ASKED:
+        scale, shift = _still(gain, bias, mean, var, eps, c, C)
+    else:
+        scale, shift = tl.load(line + c, c < C), tl.load(line + C + c, c < C)
     z, _, _ = _winner(y, pixel, c, C, W, there, scale[None, :], shift[None, :], POOL)
     tl.store(out + at[:, None] * C + c[None, :], tl.where(z < 0, 0.0, z).to(tl.bfloat16), there)
 
@@ -238,17 +281,16 @@ def _sums(y: Tensor) -> Tensor:
     return sums
 
 
-def _lines(norm: nn.BatchNorm2d, sums: Tensor | None, R: int) -> Tensor:
-    """Four numbers for every channel: scale, shift, mean, 1/sd; without sums the first two by the running statistics."""
-    C = norm.num_features
-    line = torch.empty(4, C, device=norm.weight.device)
-    few = (triton.cdiv(C, FEW),)
-    fixed = (norm.weight, norm.bias, norm.running_mean, norm.running_var, line)
-    if sums is None:
-        _still[few](*fixed, C, norm.eps, FEW)
-    else:
-        G = len(sums)
-        _settle[few](sums, *fixed, R, C, G, norm.eps, norm.momentum, triton.next_power_of_2(G), FEW)
+def _held(norm: nn.BatchNorm2d) -> tuple[Any, ...]:
+    return norm.weight, norm.bias, norm.running_mean, norm.running_var
+
+
+def _lines(norm: nn.BatchNorm2d, sums: Tensor, R: int) -> Tensor:
+    """Four numbers for every channel: scale, shift, mean, 1/sd. The running statistics follow."""
+    C, G = norm.num_features, len(sums)
+    line = torch.empty(4, C, device=sums.device)
+    sizes = (R, C, G, norm.eps, norm.momentum, triton.next_power_of_2(G), FEW)
+    _settle[(triton.cdiv(C, FEW),)](sums, *_held(norm), line, *sizes)
     return line
 
 
@@ -262,15 +304,19 @@ def _own(weight: Tensor, back: bool = False) -> bool:
     return inputs in (64, 128) and outputs in ((64, 128, 256) if back else (64, 128))
 
 
-def _convolve(x: Tensor, weight: Tensor, back: bool = False) -> tuple[Tensor, Tensor]:
-    """By `_conv`: the output and its partial sums."""
+def _convolve(
+    x: Tensor, weight: Tensor, back: bool = False, sums: bool = False, asked: nn.BatchNorm2d | None = None
+) -> tuple[Tensor, Tensor]:
+    """By `_conv`: the output, and where asked for the partial sums."""
     B, C, H, W = x.shape
     M, N = B * H * W, weight.shape[1 if back else 0]
     y = _empty(B, N, H, W, x)
     grid = (triton.cdiv(M, 128), 1)
-    sums = y if back else torch.empty(grid[0], 2, N, device=x.device)
-    _conv[grid](x, weight, y, sums, M, H, W, C, N, 128, N, back, num_warps=8, num_stages=3)
-    return y, sums
+    parts = torch.empty(grid[0], 2, N, device=x.device) if sums else y
+    held = (*_held(asked), asked.eps) if asked else (y, y, y, y, 0.0)
+    flags = (back, sums, asked is not None)
+    _conv[grid](x, weight, y, parts, *held, M, H, W, C, N, 128, N, *flags, num_warps=8, num_stages=3)
+    return y, parts
 
 
 def _patched(x: Tensor) -> Tensor:
@@ -285,23 +331,30 @@ class _Block(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, gain: Tensor, bias: Tensor, norm: nn.BatchNorm2d, pool: bool) -> Tensor:
         B, D, H, W = x.shape
-        C, sums = len(weight), None
+        C, training, sums = len(weight), norm.training, None
         if D < 8:  # as one matrix product
             x = _patched(x)
             kernel = functional.pad(weight.permute(0, 2, 3, 1).flatten(1), (0, x.shape[1] - 9 * D))
             y = (x @ kernel.T).view(B, H, W, C).permute(0, 3, 1, 2)
         else:
             x = x.contiguous(memory_format=torch.channels_last)
-            y, sums = _convolve(x, weight) if _own(weight) else (torch.conv2d(x, weight, padding=1), None)
-        if norm.training and sums is None:
-            sums = _sums(y)
-        line = _lines(norm, sums if norm.training else None, B * H * W)
+            if not _own(weight):
+                y = torch.conv2d(x, weight, padding=1)
+            elif training:
+                y, sums = _convolve(x, weight, sums=True)
+            elif pool:
+                y, _ = _convolve(x, weight)
+            else:
+                return _convolve(x, weight, asked=norm)[0]
+        line = _lines(norm, _sums(y) if sums is None else sums, B * H * W) if training else y
         by = 2 if pool else 1
         out = _empty(B, C, H // by, W // by, y)
         R = out.numel() // C
-        _apply[(triton.cdiv(R, ROWS), triton.cdiv(C, CHANNELS))](y, line, out, R, C, H, W, ROWS, CHANNELS, pool)
-        ctx.save_for_backward(x, weight, y, line)
-        ctx.pool = pool
+        sizes = (norm.eps, R, C, H, W, ROWS, CHANNELS, pool, not training)
+        _apply[(triton.cdiv(R, ROWS), triton.cdiv(C, CHANNELS))](y, line, out, *_held(norm), *sizes)
+        if training:
+            ctx.save_for_backward(x, weight, y, line)
+            ctx.pool = pool
         return out
 
     @staticmethod
@@ -333,7 +386,10 @@ class _Block(torch.autograd.Function):
 
 
 def block(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d, pool: bool) -> Tensor:
-    """`relu(norm(conv(x)))` with a 3x3 convolution, and where asked the greatest of every 2x2 pixels, in bfloat16."""
+    """`relu(norm(conv(x)))` with a 3x3 convolution, and where asked the greatest of every 2x2 pixels, in bfloat16.
+
+    Has a gradient where the norm is in training.
+    """
     low = weight.to(torch.bfloat16)
     x = x if x.shape[1] < 8 else x.to(torch.bfloat16)
     return _Block.apply(x, low, norm.weight, norm.bias, norm, pool)  # pyright: ignore[reportReturnType]
@@ -480,10 +536,14 @@ def dropout(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
 @triton.jit
 def _crown(
     y,
-    line,
     x,
     keys,
     out,
+    gain,
+    bias,
+    mean,
+    var,
+    eps,
     B,
     C,
     pixels,
@@ -502,7 +562,8 @@ def _crown(
     there = (p < pixels) & (c < C)[None, :]
     at = p * C + c[None, :]
     z = tl.load(y + sample * pixels * C + at, there, 0.0).to(tl.float32)
-    z = z * tl.load(line + c, c < C)[None, :] + tl.load(line + C + c, c < C)[None, :]
+    scale, shift = _still(gain, bias, mean, var, eps, c, C)
+    z = z * scale[None, :] + shift[None, :]
     z = tl.where(z < 0, 0.0, z)
     if DROP:
         byte = _bytes(tl.load(keys + sample) ^ salt, 0, c, pixels, PIXELS, CHANNELS, PACKED)
@@ -521,6 +582,5 @@ def crown(z: Tensor, weight: Tensor, norm: nn.BatchNorm2d, x: Tensor, keys: Tens
     out = torch.empty(len(z), C, dtype=y.dtype, device=y.device)
     drop = keys is not None and dropped > 0
     sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), CHANNELS, H * W % 8 == 0)
-    line = _lines(norm, None, 0)
-    _crown[(len(z), triton.cdiv(C, CHANNELS))](y, line, x, keys if drop else x, out, *sizes)
+    _crown[(len(z), triton.cdiv(C, CHANNELS))](y, x, keys if drop else x, out, *_held(norm), norm.eps, *sizes)
     return out
