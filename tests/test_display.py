@@ -53,13 +53,14 @@ def test_between_evaluations_the_last_validation_stays():
 
 def test_lines_are_plain_one_a_round_and_on_stderr(capsys: pytest.CaptureFixture[str]):
     lines = Lines("")
-    lines.start(CONFIG, already=0)
+    lines.start(CONFIG, 0, "eager on cpu")
     lines.round({**LINE, "round": 1}, 1_000_000)
     lines.round({**LINE, "round": 8}, 2_000_000)
     lines.stop()
     out, err = capsys.readouterr()
     assert out == ""
-    first, last = err.splitlines()
+    head, first, last = err.splitlines()
+    assert head == "um on digits  eager on cpu"
     assert re.fullmatch(r"um on digits  round 1/8  val 0\.512  label error 0\.250  1\.0 MB  \d+ s left", first)
     assert re.fullmatch(r"um on digits  round 8/8  val 0\.512  label error 0\.250  2\.0 MB  0 s left", last)
     assert "\x1b" not in err
@@ -67,15 +68,15 @@ def test_lines_are_plain_one_a_round_and_on_stderr(capsys: pytest.CaptureFixture
 
 def test_the_first_line_after_a_resume_can_tell_the_time_left(capsys: pytest.CaptureFixture[str]):
     lines = Lines("a title")
-    lines.start(CONFIG, already=2)
+    lines.start(CONFIG, 2, "")
     lines.round(LINE, 0)
-    assert re.match(r"a title  round 3/8 .* \d+ s left\n", capsys.readouterr().err)
+    assert re.search(r"a title  round 3/8 .* \d+ s left\n", capsys.readouterr().err)
 
 
 def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]):
     quiet = display_for(True)
     assert isinstance(quiet, Quiet)
-    quiet.start(CONFIG, 0)
+    quiet.start(CONFIG, 0, "eager on cpu")
     quiet.round(LINE, 5)
     quiet.say("words")
     quiet.stop()
@@ -103,7 +104,7 @@ def shown(config: RunConfig, *, already: int = 0, says: str = "", title: str = "
     """What a terminal of 160 columns has been sent, without colours and cursor moves."""
     file = io.StringIO()
     live = Live(Console(file=file, force_terminal=True, width=160), title)
-    live.start(config, already)
+    live.start(config, already, "workers on cpu")
     live.round(LINE, 3_200_000)
     if says:
         live.say(says)
@@ -113,7 +114,7 @@ def shown(config: RunConfig, *, already: int = 0, says: str = "", title: str = "
 
 def test_the_live_line_tells_what_round_and_figures():
     text = shown(CONFIG)
-    assert "um on digits" in text
+    assert "um on digits  workers on cpu\n" in text
     assert "3/8" in text
     assert "val 0.512  label error 0.250  3.2 MB" in text
 
@@ -121,7 +122,7 @@ def test_the_live_line_tells_what_round_and_figures():
 def test_the_live_line_counts_the_rounds_before_a_resume():
     file = io.StringIO()
     live = Live(Console(file=file, force_terminal=True, width=160), "")
-    live.start(CONFIG, 5)
+    live.start(CONFIG, 5, "")
     live.stop()
     assert "5/8" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
 
@@ -141,9 +142,9 @@ def test_a_long_silence_is_broken_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     lines = display.Lines("um")
-    lines.start(RunConfig(rounds=3), -1)
+    lines.start(RunConfig(rounds=3), -1, "eager on cpu")
     lines.tick(1, 9)
-    assert capsys.readouterr().err == f"um  {display.WARMING}\n"
+    assert capsys.readouterr().err == f"um  eager on cpu\num  {display.WARMING}\n"
     monkeypatch.setattr(display, "PATIENCE", -1)
     lines.tick(2, 9)
     lines.tick(9, 9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kithkin.compute import cores
 from kithkin.config import RunConfig, as_json
 from kithkin.data import whole_name
 from kithkin.display import display_for
@@ -102,7 +102,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
 def default_jobs(device: str) -> int:
     """On a GPU one run at a time; else a process a core."""
     gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    return 1 if gpu else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if gpu else cores()
 
 
 def rows(results: Sequence[Result]) -> list[Row]:

@@ -52,11 +52,12 @@ class Live:
             console=console,
         )
 
-    def start(self, config: RunConfig, already: int) -> None:
+    def start(self, config: RunConfig, already: int, machine: str) -> None:
         name = self.title or f"{config.method} on {config.data}"
         self.figures = WARMING if already < 0 else "starting"
         self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=self.figures)
         self.progress.start()
+        self.say(f"{name}  {machine}")
 
     def round(self, line: dict[str, Any], moved: int) -> None:
         self.figures = describe(line, moved, self.last)
@@ -79,11 +80,12 @@ class Lines:
         self.title = title
         self.last: dict[str, Any] = {}
 
-    def start(self, config: RunConfig, already: int) -> None:
+    def start(self, config: RunConfig, already: int, machine: str) -> None:
         self.title = self.title or f"{config.method} on {config.data}"
         self.rounds = config.rounds or 0
         self.already = max(0, already)
         self.began = time.monotonic()
+        self.say(f"{self.title}  {machine}")
         if already < 0:
             self.say(f"{self.title}  {WARMING}")
         self.spoke = time.monotonic()

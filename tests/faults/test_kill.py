@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tiny_runs import argv, assert_same_run, checkpoints, drafts, finished, lines, spawn, wait_for_lines
+
+from kithkin.compute.workers import start_method
+from kithkin.record import resume
 
 Whole = Callable[..., Path]
 LONG = {"rounds": 8, "checkpoint_every": 2}
@@ -53,4 +59,48 @@ def test_ctrl_c_saves_the_last_finished_round_says_how_to_go_on_and_ends_with_13
     assert f"round {done + 1}/8" in err
     assert f"round {done}/8" not in err
     assert "test accuracy at best validation" in printed
+    assert_same_run(out, whole("um", **LONG))
+
+
+TWO_WORKERS = """
+import os, sys, torch, kithkin.compute
+os.setsid()  # a terminal's Ctrl-C reaches a whole group of processes
+torch.set_num_threads(2)
+sys.modules["kithkin.compute.choose"].cores = lambda: 2
+"""
+forked = pytest.mark.skipif(start_method() != "fork", reason="workers are not forked here")
+
+
+@forked
+def test_ctrl_c_in_a_terminal_ends_the_workers_quietly_and_saves_the_run(whole: Whole, tmp_path: Path):
+    out = tmp_path / "run"
+    process = spawn(argv("um", out, rounds=8, checkpoint_every=0, compute="workers"), CTRL_C_WORKS + TWO_WORKERS)
+    wait_for_lines(out / "metrics.jsonl", 2, process)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finished(process)
+    assert code == 130, err
+    assert "workers on cpu, processes: 2" in err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("Stopped after round ")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # nobody is left in the group
+    assert len(checkpoints(out)) == 1
+    resume(out)
+    assert_same_run(out, whole("um", **LONG))
+
+
+@forked
+def test_a_run_whose_worker_is_killed_ends_with_a_remedy_and_goes_on(whole: Whole, tmp_path: Path):
+    out = tmp_path / "run"
+    process = spawn(argv("um", out, compute="workers", **LONG), TWO_WORKERS)
+    wait_for_lines(out / "metrics.jsonl", 3, process)
+    worker = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
+    os.kill(int(worker.stdout.split()[0]), signal.SIGKILL)
+    code, _, err = finished(process)
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert re.search(r"error: A worker process died at its work \(SIGKILL\)\..*--compute eager", err)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    resume(out)
     assert_same_run(out, whole("um", **LONG))

@@ -47,8 +47,8 @@ class Heard:
         self.rounds: list[int] = []
         self.stopped = False
 
-    def start(self, config: Any, already: int) -> None:
-        self.already = already
+    def start(self, config: Any, already: int, machine: str) -> None:
+        self.already, self.machine = already, machine
 
     def tick(self, done: int, jobs: int) -> None:
         assert 0 < done <= jobs

@@ -4,10 +4,11 @@ A visit to a client is a coroutine that awaits *jobs* (`Fit`, `Predict`). `toget
 jobs that wait at one moment to the compute's `work`, which may run them one by one, side by side, or stacked.
 """
 
-from kithkin.compute.choose import choose
-from kithkin.compute.eager import Eager
-from kithkin.compute.jobs import Compute, Fit, Fitted, Lesson, Predict, Recipe, all_of, together
+from kithkin.compute.choose import choose, cores
+from kithkin.compute.eager import Eager, one_thread
+from kithkin.compute.jobs import Compute, Fit, Fitted, Lesson, Predict, Recipe, Ticking, all_of, together
 from kithkin.compute.plan import batches, schedule
+from kithkin.compute.workers import Workers
 
 __all__ = [
     "Compute",
@@ -17,9 +18,13 @@ __all__ = [
     "Lesson",
     "Predict",
     "Recipe",
+    "Ticking",
+    "Workers",
     "all_of",
     "batches",
     "choose",
+    "cores",
+    "one_thread",
     "schedule",
     "together",
 ]

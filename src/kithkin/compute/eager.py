@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,17 @@ from kithkin.compute.plan import Batch, schedule
 from kithkin.nets import Network
 
 CHUNK = 512  # pictures per forward pass outside training
+
+
+@contextmanager
+def one_thread() -> Generator[None, None, None]:
+    """Sums that threads share round otherwise: with one, a seed gives the same numbers on any number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Eager:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -96,6 +96,13 @@ class Compute(Protocol):
     def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
         """Do all the jobs, in any order or at once; answers in the order of the jobs."""
         ...
+
+
+@runtime_checkable
+class Ticking(Protocol):
+    """A compute that says after every job how many of how many are done."""
+
+    tick: Callable[[int, int], None]
 
 
 def together(visits: Sequence[Coroutine[Any, Any, Outcome]], work: Callable[[Sequence[Job[Any]]], list[Any]]) -> list[Outcome]:

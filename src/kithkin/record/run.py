@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import pvariance
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import kithkin
-from kithkin.compute import Eager, choose, together
+from kithkin.compute import Ticking, Workers, choose, one_thread, together
 from kithkin.config import RunConfig, as_json, from_json, some
 from kithkin.data import Dataset, Split, deal, load, whole_name
 from kithkin.errors import KithkinError
@@ -46,7 +47,7 @@ from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors
 class Display(Protocol):
     """What shows a run to a person. `already` rounds are done; -1: the warm-up is still to come."""
 
-    def start(self, config: RunConfig, already: int) -> None: ...
+    def start(self, config: RunConfig, already: int, machine: str) -> None: ...
 
     def tick(self, done: int, jobs: int) -> None:
         """So many of the jobs that wait at this moment are done."""
@@ -62,7 +63,7 @@ class Display(Protocol):
 class Quiet:
     """Shows nothing."""
 
-    def start(self, config: RunConfig, already: int) -> None: ...
+    def start(self, config: RunConfig, already: int, machine: str) -> None: ...
 
     def tick(self, done: int, jobs: int) -> None: ...
 
@@ -104,6 +105,14 @@ class Federation:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
         return self.w0.device if tensor.shape == self.w0.shape else self.clients[0].images.device
 
+    def machine(self) -> dict[str, Any]:
+        compute = self.courier.compute
+        return {
+            "device": torch.cuda.get_device_name() if self.clients[0].images.is_cuda else "cpu",
+            "compute": type(compute).__name__.lower(),
+            "processes": compute.count if isinstance(compute, Workers) else 1,
+        }
+
     def manifest(self) -> dict[str, Any]:
         return {
             "config": as_json(self.config),
@@ -111,11 +120,7 @@ class Federation:
             "settings": asdict(self.settings),
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
-            "machine": {
-                "device": torch.cuda.get_device_name() if self.clients[0].images.is_cuda else "cpu",
-                "compute": type(self.courier.compute).__name__.lower(),
-                "threads": torch.get_num_threads(),
-            },
+            "machine": self.machine(),
             "versions": {
                 "kithkin": kithkin.__version__,
                 "torch": torch.__version__,
@@ -153,10 +158,7 @@ def assemble(
         both = rows(np.concatenate([share.val, share.test]))
         exams.append(Exam(both, labels[both], len(share.val)))
 
-    def resnet9() -> nn.Module:
-        return ResNet9(dataset.images.shape[1], len(dataset.classes), some(config.width))
-
-    build = build or resnet9
+    build = build or partial(ResNet9, dataset.images.shape[1], len(dataset.classes), some(config.width))
     home = torch.device("cpu") if config.pool == "host" else device
     method = method_for(config, settings, layout_of(build()), dataset.flip, home)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
@@ -226,6 +228,7 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     return t
 
 
+@one_thread()
 def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
     """Play rounds until the last, recording each."""
     config, method, courier = federation.config, federation.method, federation.courier
@@ -234,8 +237,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     metrics = folder.cut(folder.metrics, world.round)
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
     pace = Pace(config.checkpoint_every, world.round)
-    display.start(config, world.round)
-    if isinstance(courier.compute, Eager):
+    display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**federation.machine()))
+    if isinstance(courier.compute, Ticking):
         courier.compute.tick = display.tick
     began = time.perf_counter()
     try:
