@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kithkin import compare
 from kithkin.cli import main, settle
@@ -150,6 +151,18 @@ def test_processes_side_by_side_give_the_same_runs(compared: Path, tmp_path: Pat
     for cell in ("um-a5-s0", "local-a5-s0"):
         mine, theirs = ((p / cell / "clients.jsonl").read_text() for p in (tmp_path, compared))
         assert mine == theirs
+
+
+def test_runs_side_by_side_take_a_core_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.modules["kithkin.compute.choose"], "cores", lambda: 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        compare.do(*cells(tmp_path), True, one_thread=True)
+    finally:
+        torch.set_num_threads(before)
+    machine = json.loads((tmp_path / "um-a5-s0" / "manifest.json").read_text())["machine"]
+    assert (machine["compute"], machine["processes"]) == ("eager", 1)
 
 
 def test_an_unknown_method_is_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -51,8 +51,7 @@ class RunConfig:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     compute: Literal["auto", "eager", "workers", "graphs"] = "auto"
-    """How training runs: eager is the reference; workers, a process a core on a CPU, gives the same numbers; graphs replays
-    captured CUDA graphs; auto takes the fastest that fits."""
+    """How training runs: eager is the reference; workers, the same on all cores; graphs, CUDA graphs; auto, the fastest."""
     precision: Literal["bf16", "fp32"] = "bf16"
     """Arithmetic of graphs: bf16 is fast, fp32 exact. Everything else computes in fp32."""
     pool: Literal["device", "host"] = "device"
