@@ -62,7 +62,7 @@ def on_cpu(rounds: int) -> None:
         world = after
     for name, each in seconds.items():
         ratio = statistics.median(e / w for e, w in zip(each[2:], seconds["workers"][2:], strict=True))
-        print(f"{name:16}  {statistics.median(each[2:]):.3f} s a round  {ratio:.2f} times as long as workers")
+        print(f"{name:17}  {statistics.median(each[2:]):.3f} s a round  {ratio:.2f} times as long as workers")
 
 
 def on_gpu(rounds: int, computes: list[str]) -> None:

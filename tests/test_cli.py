@@ -296,7 +296,7 @@ def test_a_run_prints_plain_lines_and_a_summary_where_there_is_no_terminal(kith:
     said = kith("run", *SMALL, "--out", "here")
     assert said.code == 0
     rounds = said.err.splitlines()
-    starts = ("um on digits  eager on ", "um on digits  warming up", "um on digits  round 1/2 ", "um on digits  round 2/2 ")
+    starts = ("um on digits  ", "um on digits  warming up", "um on digits  round 1/2 ", "um on digits  round 2/2 ")
     assert all(line.startswith(start) for line, start in zip(rounds, starts, strict=True))
     assert "\x1b" not in said.err + said.out
     for word in ("test accuracy at best validation", "best test accuracy of any round", "MB moved", "(28)", "seconds", "here"):

@@ -1,10 +1,5 @@
 """The step of SGD in one Triton kernel: over a flat vector in fp32, its copy in bfloat16, and gradients wherever they lie."""
 
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false
-# (Triton is a language of its own, and only there where CUDA is)
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -18,10 +18,10 @@ CHUNK = 512  # pictures per forward pass outside training
 
 
 @contextmanager
-def one_thread() -> Generator[None, None, None]:
-    """Sums that threads share round otherwise: with one, a seed gives the same numbers on any number of cores."""
+def one_thread(device: torch.device) -> Generator[None, None, None]:
+    """Sums that threads share round otherwise: on a CPU with one, a seed gives the same numbers on any number of cores."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if device.type == "cpu" else before)
     try:
         yield
     finally:

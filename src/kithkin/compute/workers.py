@@ -132,16 +132,14 @@ class Worker:
     def take(self) -> Any:
         """The answer, in memory that nobody else writes."""
         try:
-            fit, anchored, answer = self.line.recv()
+            rows, answer = self.line.recv()
         except (EOFError, OSError):
             raise self._death() from None
         if isinstance(answer, BaseException):
             raise answer
         answer = torch.tensor(answer)
-        if not fit:
-            return answer
-        w = self.desk[0].clone()
-        return Fitted(w, self.desk[1].clone() if anchored else w, answer)
+        models = [row.clone() for row in self.desk[:rows]]
+        return Fitted(models[0], models[-1], answer) if models else answer
 
     def _death(self) -> KithkinError:
         self.process.join(1)
@@ -166,21 +164,22 @@ def _serve(
     try:
         while True:
             images, given, how, key = line.recv()
-            fit, anchored = isinstance(given, dict), False
+            models: list[Tensor] = []
             try:
                 eager = eager or Eager(build, CPU)
-                if fit:
+                if isinstance(given, dict):
                     lesson = Lesson(**{"images": pictures[images], **{k: torch.from_numpy(v) for k, v in given.items()}})
                     fitted = eager.fit(Fit(desk[0], lesson, how, key))
-                    desk[0], desk[1] = fitted.w, fitted.anchor
-                    anchored = fitted.anchor is not fitted.w
+                    models = [fitted.w] if fitted.anchor is fitted.w else [fitted.w, fitted.anchor]
+                    for row, model in zip(desk, models, strict=False):
+                        row.copy_(model)
                     answer: Any = fitted.loss.numpy()
                 else:
                     answer = eager.predict(Predict(desk[0], pictures[images], torch.from_numpy(given), how, key)).numpy()
             except Exception as error:
                 error.add_note(f"In a worker process:\n{traceback.format_exc()}")
                 answer = error
-            line.send((fit, anchored, answer))
+            line.send((len(models), answer))
     except (EOFError, OSError):
         pass
     finally:

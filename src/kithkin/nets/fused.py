@@ -6,11 +6,6 @@ and of few more. Activations lie channels-last: a matrix y of R rows (pictures x
 are taken in a fixed order, so that a run repeats to the digit.
 """
 
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false, reportPrivateUsage=false
-# (Triton is a language of its own, and only there where CUDA is)
-
 from __future__ import annotations
 
 from typing import Any
@@ -392,7 +387,7 @@ def block(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d, pool: bool) -> Tensor
     """
     low = weight.to(torch.bfloat16)
     x = x if x.shape[1] < 8 else x.to(torch.bfloat16)
-    return _Block.apply(x, low, norm.weight, norm.bias, norm, pool)  # pyright: ignore[reportReturnType]
+    return _Block.apply(x, low, norm.weight, norm.bias, norm, pool)
 
 
 @triton.jit
@@ -441,7 +436,7 @@ class _Peak(torch.autograd.Function):
 
 def peak(x: Tensor) -> Tensor:
     """`torch.amax(x, (2, 3))` of a tensor that lies channels-last."""
-    return _Peak.apply(x.contiguous(memory_format=torch.channels_last))  # pyright: ignore[reportReturnType]
+    return _Peak.apply(x.contiguous(memory_format=torch.channels_last))
 
 
 @triton.jit
@@ -530,7 +525,7 @@ def dropout(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
     With T times as many keys as samples those are taken T times over; that has no gradient here.
     """
     x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
-    return _Dropout.apply(x, keys, salt, dropped)  # pyright: ignore[reportReturnType]
+    return _Dropout.apply(x, keys, salt, dropped)
 
 
 @triton.jit

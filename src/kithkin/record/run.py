@@ -103,7 +103,11 @@ class Federation:
 
     def place(self, tensor: Tensor) -> torch.device:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
-        return self.w0.device if tensor.shape == self.w0.shape else self.clients[0].images.device
+        return self.w0.device if tensor.shape == self.w0.shape else self.device
+
+    @property
+    def device(self) -> torch.device:
+        return self.clients[0].images.device
 
     def machine(self) -> dict[str, Any]:
         compute = self.courier.compute
@@ -190,7 +194,8 @@ def run(config: RunConfig, settings: Any = None, out: Path | None = None, displa
     with disk_errors(folder.manifest, "Give another --out."):
         write_json(folder.manifest, federation.manifest())
     world = open_world(federation.method, federation.clients, federation.w0)
-    return go_on(federation, folder, world, display or Quiet())
+    with one_thread(federation.device):
+        return go_on(federation, folder, world, display or Quiet())
 
 
 def resume(path: Path, display: Display | None = None) -> Result:
@@ -215,7 +220,8 @@ def resume(path: Path, display: Display | None = None) -> Result:
     if world is None:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
-    return go_on(federation, folder, world, display)
+    with one_thread(federation.device):
+        return go_on(federation, folder, world, display)
 
 
 def rounds_on_record(folder: Folder, config: RunConfig) -> int:
@@ -228,7 +234,6 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     return t
 
 
-@one_thread()
 def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
     """Play rounds until the last, recording each."""
     config, method, courier = federation.config, federation.method, federation.courier
