@@ -395,6 +395,16 @@ def test_without_dropout_layers_passes_change_nothing():
 
 
 @pytest.mark.parametrize("passes", [0, 3])
+def test_a_shift_is_added_to_the_logits_as_the_last_bias_is(passes: int):
+    images, rows, shift = pictures(4), torch.arange(4), torch.linspace(-2, 2, CLASSES)
+    machine, w = Eager(dropped, CPU), initial_vector(dropped, 0)
+    moved = torch.cat([w[:-CLASSES], w[-CLASSES:] + shift])  # its vector ends with that bias
+    mine = machine.predict(Predict(w, images, rows, passes, 5, shift))
+    assert torch.allclose(mine, machine.predict(Predict(moved, images, rows, passes, 5)), atol=1e-6)
+    assert not torch.allclose(mine, machine.predict(Predict(w, images, rows, passes, 5)), atol=1e-2)
+
+
+@pytest.mark.parametrize("passes", [0, 3])
 def test_norms_use_running_statistics_right_after_training_too(passes: int):
     w = initial_vector(normed, 0)
     w[-12:-6], w[-6:] = 0.5, 4.0

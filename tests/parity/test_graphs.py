@@ -74,7 +74,10 @@ def test_a_fit_is_the_same_on_every_lane(recipe: Recipe, labelled: int, unlabell
 @pytest.mark.parametrize("n", [0, 1, 256, 300])
 def test_a_prediction_is_the_same_whatever_the_padding(passes: int, n: int):
     eager, graphs = computes()
-    jobs = [Predict(initial_vector(build, k).cuda(), pictures(), torch.arange(n).cuda(), passes, 7) for k in range(3)]
+    models, images = [initial_vector(build, k).cuda() for k in range(3)], pictures()
+    plain = [Predict(w, images, torch.arange(n).cuda(), passes, 7 + k) for k, w in enumerate(models * 2)]
+    shifts = torch.arange(60.0).view(6, 10).cos().cuda()
+    jobs = [*plain, *(replace(job, shift=shift) for job, shift in zip(plain, shifts, strict=True))]
     for mine, theirs in zip(graphs.work(jobs), eager.work(jobs), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5)
 

@@ -66,6 +66,7 @@ def test_a_fit_is_the_same_whoever_does_it(computes: tuple[Any, Any], recipe: Re
 def test_a_prediction_is_the_same_whoever_makes_it(computes: tuple[Any, Any], passes: int, n: int):
     eager, workers = computes
     jobs = [Predict(initial_vector(build, k), IMAGES, ROWS[:n], passes, 2**63 - 1 - k) for k in range(3)]
+    jobs.append(replace(jobs[0], shift=torch.linspace(-1, 1, 10)))
     for mine, theirs in zip(workers.work(jobs), eager.work(jobs), strict=True):
         assert mine.shape == (n, 10)
         assert torch.equal(mine, theirs)

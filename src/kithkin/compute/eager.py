@@ -95,13 +95,10 @@ class Eager:
         for start in range(0, max(1, len(job.rows)), CHUNK):
             rows = job.rows[start : start + CHUNK]
             x = centred(scaled(job.images[rows]))
-            if job.passes:
-                at = torch.arange(start, start + len(rows), device=self.device)
-                keys = job.key + at + torch.arange(job.passes, device=self.device)[:, None] * len(job.rows)
-                p = net.passes(x, keys).float().softmax(2).mean(0)
-            else:
-                p = net(x).float().softmax(1)
-            answers.append(p)
+            at = torch.arange(start, start + len(rows), device=self.device)
+            keys = job.key + at + torch.arange(job.passes, device=self.device)[:, None] * len(job.rows)
+            logits = (net.passes(x, keys) if job.passes else net(x)[None]).float()
+            answers.append((logits if job.shift is None else logits + job.shift).softmax(2).mean(0))
         return torch.cat(answers)
 
 

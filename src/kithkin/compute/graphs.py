@@ -85,6 +85,7 @@ class Lane:
         self.total = torch.zeros((), device=device)
         self.tapes: dict[bool, Tape] = {}
         self.feed = torch.zeros(3, ROWS, dtype=torch.int64, device=device)  # of a prediction: rows, first keys, their strides
+        self.shift = torch.zeros(ROWS, classes, device=device)
         self.holds: Tensor | None = None  # the model that was loaded last, where nothing has trained it since
         self.descent: Any = None
         if self.net.low is not None:
@@ -185,32 +186,37 @@ class Lane:
         """Put predictions of one model on the stream, those of one kind packed into passes of a fixed shape."""
         self.load(jobs[0].w)
         done = 0
-        for passes, group in groupby(jobs, lambda job: job.passes):
-            done += self._ask(list(group), passes, answer[done:])
+        for _, group in groupby(jobs, _kind):
+            done += self._ask(list(group), answer[done:])
 
-    def _ask(self, jobs: Sequence[Predict], passes: int, answer: Tensor) -> int:
+    def _ask(self, jobs: Sequence[Predict], answer: Tensor) -> int:
         """The answers land at the head of `answer` [n, C]; tells how many they are."""
+        passes, shifted = _kind(jobs[0])
         images, lengths = jobs[0].images, [len(job.rows) for job in jobs]
         first = np.concatenate([np.arange(n) + np.int64(job.key) for job, n in zip(jobs, lengths, strict=True)])
         keys = torch.from_numpy(np.stack([first, np.repeat(lengths, lengths)])).to(self.device, non_blocking=True)
         feed = torch.cat([torch.cat([job.rows for job in jobs])[None], keys])
+        shifts = [job.shift.expand(n, -1) for job, n in zip(jobs, lengths, strict=True) if job.shift is not None]
+        shift = torch.cat(shifts) if shifted else None
         for start in range(0, feed.shape[1], ROWS):
             n = min(ROWS, feed.shape[1] - start)
             self.feed[:, :n] = feed[:, start : start + n]
-            captured = self._captured(("predict", passes, images.data_ptr()), lambda: self._answer(images, passes))
+            if shift is not None:
+                self.shift[:n] = shift[start : start + n]
+            kind = ("predict", passes, shifted, images.data_ptr())
+            captured = self._captured(kind, lambda: self._answer(images, passes, shifted))
             captured.graph.replay()
             answer[start : start + n] = captured.answer[:n]
         return feed.shape[1]
 
     @torch.no_grad()
-    def _answer(self, images: Tensor, passes: int) -> Tensor:
+    def _answer(self, images: Tensor, passes: int, shifted: bool) -> Tensor:
         self.net.module.eval()
         rows, first, stride = self.feed
         x = centred(scaled(images[rows]))
-        if not passes:
-            return self.net(x).float().softmax(1)
         keys = first + torch.arange(passes, device=self.device)[:, None] * stride
-        return self.net.passes(x, keys).float().softmax(2).mean(0)
+        logits = (self.net.passes(x, keys) if passes else self.net(x)[None]).float()
+        return (logits + self.shift if shifted else logits).softmax(2).mean(0)
 
     def _captured(self, kind: tuple[Any, ...], run: Callable[[], Tensor]) -> Captured:
         """The graph of this kind; the first time it is rehearsed and captured, and what that did to the buffers undone."""
@@ -341,7 +347,7 @@ def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
         pieces[at].append(i)
         costs[at] += cost(job)
     for piece in pieces:
-        piece.sort(key=lambda i: getattr(jobs[i], "passes", 0))  # those of one kind side by side
+        piece.sort(key=lambda i: _kind(jobs[i]))  # those of one kind side by side
     hands: list[list[list[int]]] = [[] for _ in range(lanes)]
     loads = [0.0] * lanes
     for at in sorted(range(len(pieces)), key=lambda at: -costs[at]):
@@ -349,3 +355,8 @@ def deal(jobs: Sequence[Job[Any]], lanes: int) -> list[list[list[int]]]:
         loads[least] += costs[at]
         hands[least].append(pieces[at])
     return hands
+
+
+def _kind(job: Job[Any]) -> tuple[int, bool]:
+    """What distinguishes predictions of one model that cannot share a pass: dropout passes, and whether logits are shifted."""
+    return (job.passes, job.shift is not None) if isinstance(job, Predict) else (0, False)

@@ -81,13 +81,17 @@ class Fit(Job[Fitted]):
 
 @dataclass(frozen=True, eq=False)
 class Predict(Job[Tensor]):
-    """Class probabilities [n, C]; with `passes` the mean over that many dropout passes (9)."""
+    """Class probabilities [n, C]; with `passes` the mean over that many dropout passes (9).
+
+    `shift` [C] is added to the logits: a client's own log prior, say, on a model that many share.
+    """
 
     w: Tensor
     images: Tensor
     rows: Tensor
     passes: int = 0
     key: int = 0
+    shift: Tensor | None = None
 
 
 def cost(job: Job[Any]) -> float:

@@ -121,7 +121,8 @@ class Worker:
             parts = {k: v.numpy() for k, v in vars(job.lesson).items() if k != "images" and v is not None}
             self._speak((id(job.lesson.images), parts, job.recipe, job.key))
         elif isinstance(job, Predict):
-            self._speak((id(job.images), job.rows.numpy(), job.passes, job.key))
+            shift = None if job.shift is None else job.shift.numpy()
+            self._speak((id(job.images), job.rows.numpy(), (job.passes, shift), job.key))
 
     def _speak(self, words: Any) -> None:
         try:
@@ -175,7 +176,10 @@ def _serve(
                         row.copy_(model)
                     answer: Any = fitted.loss.numpy()
                 else:
-                    answer = eager.predict(Predict(desk[0], pictures[images], torch.from_numpy(given), how, key)).numpy()
+                    passes, shift = how
+                    shift = None if shift is None else torch.from_numpy(shift)
+                    job = Predict(desk[0], pictures[images], torch.from_numpy(given), passes, key, shift)
+                    answer = eager.predict(job).numpy()
             except Exception as error:
                 error.add_note(f"In a worker process:\n{traceback.format_exc()}")
                 answer = error
