@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from tiny_runs import COMMON, RUN, assert_same_run, checkpoints, drafts, flags, lines, record, start, weights
+from tiny_runs import COMMON, assert_same_run, checkpoints, drafts, flags, lines, record, start, weights
 
 import kithkin
 from kithkin.data import Share, deal, load
 from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
-from kithkin.methods.base import Labels
 from kithkin.nets import ResNet9, layout_of
 from kithkin.nets.vector import cut
 
@@ -49,6 +48,8 @@ def test_a_finished_folder_holds_these_files_and_no_draft(whole: Whole, method: 
         "manifest.json",
         "metrics.jsonl",
         "marks.jsonl",
+        "audit.jsonl",
+        "lists.jsonl",
         "clients.jsonl",
         "summary.json",
         "models.safetensors",
@@ -76,11 +77,11 @@ def test_metrics_have_one_line_a_round_with_every_field(whole: Whole, method: st
     assert [line["round"] for line in metrics] == [1, 2, 3, 4]
     expected = {
         "round": int, "val_mean": float, "test_mean": float, "test_var": float, "pseudo_error": float,
-        "down_bytes": int, "up_bytes": int, "seconds": float,
+        "pseudo_coverage": float, "bytes_by_cause": dict, "down_bytes": int, "up_bytes": int, "seconds": float,
     }  # fmt: skip
     for line in metrics:
         assert kinds(line) == expected
-        assert all(0 <= line[name] <= 1 for name in ("val_mean", "test_mean", "test_var", "pseudo_error"))
+        assert all(0 <= line[name] <= 1 for name in ("val_mean", "test_mean", "test_var", "pseudo_error", "pseudo_coverage"))
         assert line["seconds"] > 0
 
 
@@ -122,6 +123,7 @@ def test_bytes_by_round_by_direction_and_by_cause_are_the_same_bytes(whole: Whol
     summary, metrics = read(whole(method), "summary.json"), lines(whole(method) / "metrics.jsonl")
     causes = summary["bytes_by_cause"]
     up = sum(causes.get(cause, 0) for cause in ("upload", "warm-up"))
+    assert causes == sum((Counter(line["bytes_by_cause"]) for line in metrics), Counter())
     assert summary["up_bytes"] == sum(line["up_bytes"] for line in metrics) == up
     assert summary["down_bytes"] == sum(line["down_bytes"] for line in metrics) == sum(causes.values()) - up
 
@@ -302,12 +304,23 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path: Path):
         assert not (tmp_path / "run").exists()
 
 
-def test_pseudo_error_counts_wrong_labels_among_the_taken():
-    labels = {
-        0: Labels(torch.tensor([1, 2, 3]), torch.tensor([True, True, False])),
-        2: Labels(torch.tensor([5, 5]), torch.tensor([True, True])),
-    }
-    truth = [torch.tensor([1, 0, 0]), torch.tensor([9]), torch.tensor([5, 6])]
-    assert RUN.pseudo_error(labels, truth) == 2 / 4
-    assert RUN.pseudo_error({}, truth) is None
-    assert RUN.pseudo_error({1: Labels(torch.tensor([9]), torch.tensor([False]))}, truth) is None
+@pytest.mark.parametrize("method", METHODS)
+def test_the_audit_has_a_line_a_round_and_agrees_with_the_metrics(whole: Whole, method: str):
+    metrics, audits = (lines(whole(method) / name) for name in ("metrics.jsonl", "audit.jsonl"))
+    for line, audited in zip(metrics, audits, strict=True):
+        assert line["round"] == audited["round"]
+        asked, taken, wrong = (audited[name] for name in ("asked", "taken", "wrong"))
+        assert line["pseudo_error"] == (wrong / taken if taken else None)
+        assert line["pseudo_coverage"] == (taken / asked if asked else None)
+        assert sum(row[0] for row in audited["by_class"]) == sum(row[0] for row in audited["by_helper"].values()) == taken
+        assert sum(row[0] for row in audited["by_entropy"]) == asked
+
+
+def test_the_lists_of_every_evaluated_round_are_on_record(whole: Whole):
+    listed = lines(whole("um") / "lists.jsonl")
+    assert [line["round"] for line in listed] == [1, 2, 3, 4]
+    final = [c["helpers"] for c in lines(whole("um") / "clients.jsonl")]
+    assert listed[-1]["helpers"] == [
+        [[h["client"], h["version"], round(h["relation"], 4)] for h in helpers] for helpers in final
+    ]
+    assert lines(whole("fixavg") / "lists.jsonl")[-1]["helpers"] == [[]] * 6

@@ -130,7 +130,8 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 def drafts(folder: Path) -> list[Path]:
-    known = {"manifest.json", "metrics.jsonl", "marks.jsonl", "clients.jsonl", "summary.json", "models.safetensors"}
+    known = {"manifest.json", "summary.json", "models.safetensors"}
+    known |= {f"{name}.jsonl" for name in ("metrics", "marks", "clients", "audit", "lists")}
     files = [p for p in folder.rglob("*") if p.is_file()]
     return [p for p in files if p.name not in known and not (p.parent.name == "checkpoints" and p.name.startswith("round-"))]
 
@@ -140,8 +141,8 @@ def record(folder: Path) -> dict[str, Any]:
     metrics = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder / "metrics.jsonl")]
     summary = json.loads((folder / "summary.json").read_text())
     del summary["seconds"], summary["memory"]
-    marks, clients = ((folder / name).read_text() for name in ("marks.jsonl", "clients.jsonl"))
-    return {"metrics": metrics, "summary": summary, "marks": marks, "clients": clients}
+    others = {name: (folder / f"{name}.jsonl").read_text() for name in ("marks", "clients", "audit", "lists")}
+    return {"metrics": metrics, "summary": summary, **others}
 
 
 def weights(folder: Path) -> dict[str, bytes]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kithkin import rng
 from kithkin.compute import Lesson, Predict
+from kithkin.helpers import entropy
 
 Cause = Literal["start", "search", "refresh", "fill", "upload", "warm-up"]
 
@@ -78,18 +79,21 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Pseudo labels that a visit used: classes of the unlabelled pictures, and which of them were taken."""
+    """Pseudo labels of a client's unlabelled pictures: class, whether it was taken, how uncertain, and by whose model."""
 
     classes: Tensor
     taken: Tensor
+    entropy: Tensor
+    who: Tensor | None = None  # numbers of clients; None: the client's own, or several together
 
 
 async def certain_labels(client: Client, w: Tensor, threshold: float) -> Labels | None:
     """The labels that FixMatch would take of the plain pictures as training starts, for the record alone."""
     if not len(client.unlabelled):
         return None
-    confidence, classes = (await Predict(w, client.images, client.unlabelled)).max(1)
-    return Labels(classes, confidence >= threshold)
+    p = await Predict(w, client.images, client.unlabelled)
+    confidence, classes = p.max(1)
+    return Labels(classes, confidence >= threshold, entropy(p))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kithkin import rng
 from kithkin.compute import Fit, Predict, Recipe, all_of
-from kithkin.helpers import Helper, HelperList, Score, Terms, average, least_uncertain, relation
+from kithkin.helpers import Helper, HelperList, Score, Terms, average, entropy, least_uncertain, relation
 from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply, certain_labels
 
 
@@ -119,8 +119,10 @@ class Um:
             if self.recipe.objective == "fixmatch":
                 lesson, labels = client.lesson(), await certain_labels(client, w, self.recipe.threshold)
             elif not self.labelled_only:
-                y, _ = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
-                lesson, labels = client.lesson(y), Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device))
+                y, who = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
+                named = torch.tensor([h.client for h in helpers], device=y.device)[who]
+                lesson = client.lesson(y)
+                labels = Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device), entropy(y), named)
             fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
             loss = fitted.loss
             helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))

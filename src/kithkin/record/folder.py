@@ -84,6 +84,14 @@ class Folder:
         return self.path / "marks.jsonl"
 
     @property
+    def audit(self) -> Path:
+        return self.path / "audit.jsonl"
+
+    @property
+    def lists(self) -> Path:
+        return self.path / "lists.jsonl"
+
+    @property
     def clients(self) -> Path:
         return self.path / "clients.jsonl"
 

@@ -8,6 +8,7 @@ import platform
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -37,10 +38,10 @@ from kithkin.federation import (
     play,
 )
 from kithkin.methods import METHODS, Client, Method, check, entry_of, method_for, sees_all_labels
-from kithkin.methods.base import Labels
 from kithkin.methods.um import Um, UmState
 from kithkin.nets import ResNet9, initial_vector, layout_of
 from kithkin.record import checkpoint
+from kithkin.record.audit import audit
 from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_text, write_whole
 
 
@@ -100,6 +101,7 @@ class Federation:
     courier: LocalCourier
     method: Method
     w0: Tensor
+    classes: int
 
     def place(self, tensor: Tensor) -> torch.device:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
@@ -167,7 +169,8 @@ def assemble(
     method = method_for(config, settings, layout_of(build()), dataset.flip, home)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
-    return Federation(config, settings, split, clients, truth, courier, method, initial_vector(build, config.seed).to(home))
+    w0 = initial_vector(build, config.seed).to(home)
+    return Federation(config, settings, split, clients, truth, courier, method, w0, len(dataset.classes))
 
 
 def pick_device(name: str) -> torch.device:
@@ -241,6 +244,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     folder.tidy()
     metrics = folder.cut(folder.metrics, world.round)
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
+    for path in (folder.audit, folder.lists):
+        folder.cut(path, world.round)
     pace = Pace(config.checkpoint_every, world.round)
     display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**federation.machine()))
     if isinstance(courier.compute, Graphs):
@@ -261,9 +266,16 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
                 marks.append(courier.examine(method, after.server, after.states, t))
                 line |= in_figures(marks[-1])
                 folder.append(folder.marks, as_line(t, marks[-1]))
-            line["pseudo_error"] = pseudo_error(labels, federation.truth)
+                folder.append(folder.lists, {"round": t, "helpers": [compact(state) for state in after.states]})
+            audited = audit(labels, federation.truth, federation.classes)
+            folder.append(folder.audit, {"round": t, **audited})
+            asked, taken, wrong = (audited[name] for name in ("asked", "taken", "wrong"))
+            line["pseudo_error"] = wrong / taken if taken else None
+            line["pseudo_coverage"] = taken / asked if asked else None
             line["down_bytes"] = after.ledger.down - sum(m["down_bytes"] for m in metrics)
             line["up_bytes"] = after.ledger.up - sum(m["up_bytes"] for m in metrics)
+            told = sum((Counter(m["bytes_by_cause"]) for m in metrics), Counter[str]())
+            line["bytes_by_cause"] = dict(Counter(after.ledger.moved) - told)
             line["seconds"] = round(time.perf_counter() - began, 4)
             began = time.perf_counter()
             folder.append(folder.metrics, line)
@@ -337,15 +349,6 @@ def in_figures(marks: Marks) -> dict[str, float | None]:
     }
 
 
-def pseudo_error(labels: dict[int, Labels], truth: Sequence[Tensor]) -> float | None:
-    """The share of wrong ones among the pseudo labels that were taken; None where none was."""
-    taken = [label.taken for label in labels.values()]
-    wrong = [label.classes != truth[k] for k, label in labels.items()]
-    if not taken or not (count := int(torch.cat(taken).sum())):
-        return None
-    return float((torch.cat(wrong) & torch.cat(taken)).sum()) / count
-
-
 def finish(federation: Federation, folder: Folder, world: World, metrics: list[dict[str, Any]], marks: list[Marks]) -> Result:
     """Write clients, models and, last of all, the summary: a folder with a summary is a finished run."""
     config = federation.config
@@ -374,7 +377,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
         costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, tau, n, federation.w0.numel())
-    errors = [m["pseudo_error"] for m in metrics if m["pseudo_error"] is not None]
+    labelled = [m for m in metrics if m["pseudo_error"] is not None]
     summary = {
         "method": config.method,
         "data": config.data,
@@ -387,7 +390,8 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "best_test": max(m["test_mean"] for m in evaluated),
         "final_test_mean": evaluated[-1]["test_mean"],
         "final_test_var": evaluated[-1]["test_var"],
-        "final_pseudo_error": errors[-1] if errors else None,
+        "final_pseudo_error": labelled[-1]["pseudo_error"] if labelled else None,
+        "final_pseudo_coverage": labelled[-1]["pseudo_coverage"] if labelled else None,
         "down_bytes": world.ledger.down,
         "up_bytes": world.ledger.up,
         "bytes_by_cause": world.ledger.moved,
@@ -402,6 +406,11 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         write_whole(folder.clients, lambda draft: write_text(draft, text))
         write_json(folder.summary, summary)
     return Result(folder.path, summary, metrics, clients)
+
+
+def compact(state: Any) -> list[list[float]]:
+    """A client's helpers as [client, version, relation]."""
+    return [[h["client"], h["version"], round(h["relation"], 4)] for h in helper_lines(state)]
 
 
 def helper_lines(state: Any) -> list[dict[str, Any]]:
