@@ -1,4 +1,4 @@
-"""The graphs compute without a GPU: lanes, tapes, feeds and dealing give the reference's answers. Only capturing is left out."""
+"""The graphs compute without a GPU: lanes, tapes, feeds and dealing give the reference's answers. Capturing is left out."""
 
 from __future__ import annotations
 
