@@ -48,6 +48,7 @@ class Recipe:
     threshold: float = 0.95
     lambda_u: float = 1.0
     flip: bool = False
+    views: Literal["plain", "weak", "strong"] = "plain"  # how given targets' pictures are shown; labelled ones at most weakly
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,9 +23,10 @@ from kithkin.methods.local import local
 from kithkin.methods.mix import Globals, Mix, Owns
 from kithkin.methods.pfedme import pfedme
 from kithkin.methods.um import Newest, Pool, Um, UmState
+from kithkin.methods.um_plus import Commons, Kept, PlusState, UmPlus
 from kithkin.nets import Layout
 
-STATES = (Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, Pool, Score, UmState)
+STATES = (Commons, Global, Globals, Held, Helper, HelperList, Kept, Newest, Own, Owns, PlusState, Pool, Score, UmState)
 """Every class that server and client states are made of: what a checkpoint may hold."""
 
 
@@ -60,6 +61,28 @@ class UmSettings(WarmSettings):
     """nu, fetch newer versions of the helpers every so many rounds."""
     relation: Terms = "both"
     """Which terms of the relation (13) count."""
+
+
+@dataclass(frozen=True)
+class UmPlusSettings(UmSettings):
+    losses: Literal["alternate", "weighted"] = "weighted"
+    """As for um."""
+    start: Literal["global", "helpers", "half"] = "global"
+    prior: Literal["none", "labelled", "both"] = "both"
+    smoothing: float = 1.0
+    trust: Literal["equal", "relation", "evidence"] = "evidence"
+    choice: Literal["vote", "least"] = "vote"
+    targets: Literal["soft", "hard"] = "soft"
+    agree: float = 0.7
+    confident: float = 0.0
+    with_global: bool = True
+    memory: float = 0.0
+    window: float = 0.2
+    evaluated: Literal["own", "global", "tuned", "own+global", "tuned+global", "adapted", "wise"] = "global"
+    tune_epochs: int = 5
+    tune_lr: float = 0.1
+    lambda_u: float = 1.0
+    views: Literal["plain", "weak", "strong"] = "plain"
 
 
 @dataclass(frozen=True)
@@ -145,6 +168,40 @@ def _um(s: UmSettings, at: Setting) -> Um:
     )
 
 
+def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
+    recipe = _recipe(s.losses, at, views=s.views)
+    head = [slot for slot in at.layout.slots if slot.layer == 1]
+    classes = int(head[0].shape[0])
+    biases = [slice(slot.start, slot.stop) for slot in head if len(slot.shape) == 1]
+    return UmPlus(
+        s.helpers,
+        s.candidates,
+        s.search_rounds,
+        s.refresh_every,
+        s.mc_samples,
+        s.relation,
+        recipe,
+        s.warmup_epochs,
+        at.seed,
+        start=s.start,
+        prior=s.prior,
+        smoothing=s.smoothing,
+        trust=s.trust,
+        choice=s.choice,
+        targets=s.targets,
+        agree=s.agree,
+        confident=s.confident,
+        with_global=s.with_global,
+        memory=s.memory,
+        window=s.window,
+        lambda_u=s.lambda_u,
+        evaluated=s.evaluated,
+        tune=replace(recipe, epochs=s.tune_epochs, lr=recipe.lr * s.tune_lr),
+        classes=classes,
+        bias=biases[0] if biases else None,
+    )
+
+
 def _local(s: LocalSettings, at: Setting) -> Um:
     recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, threshold=s.threshold)
     return local(recipe, s.mc_samples, s.warmup_epochs, at.seed, s.objective == "labelled-only")
@@ -196,6 +253,7 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
+    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),

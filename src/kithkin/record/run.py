@@ -331,6 +331,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "rounds": config.rounds,
         "test_at_best_val": best["test_mean"],
         "test_var_at_best_val": best["test_var"],
+        "best_val": best["val_mean"],
         "best_val_round": best["round"],
         "best_test": max(m["test_mean"] for m in evaluated),
         "final_test_mean": evaluated[-1]["test_mean"],
