@@ -23,10 +23,10 @@ from kithkin.methods.local import local
 from kithkin.methods.mix import Globals, Mix, Owns
 from kithkin.methods.pfedme import pfedme
 from kithkin.methods.um import Newest, Pool, Um, UmState
-from kithkin.methods.um_plus import Commons, Kept, PlusState, UmPlus
+from kithkin.methods.um_plus import Commons, PlusState, UmPlus, bias_of
 from kithkin.nets import Layout
 
-STATES = (Commons, Global, Globals, Held, Helper, HelperList, Kept, Newest, Own, Owns, PlusState, Pool, Score, UmState)
+STATES = (Commons, Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, PlusState, Pool, Score, UmState)
 """Every class that server and client states are made of: what a checkpoint may hold."""
 
 
@@ -66,23 +66,21 @@ class UmSettings(WarmSettings):
 @dataclass(frozen=True)
 class UmPlusSettings(UmSettings):
     losses: Literal["alternate", "weighted"] = "weighted"
-    """As for um."""
-    start: Literal["global", "helpers", "half"] = "global"
-    prior: Literal["none", "labelled", "both"] = "both"
-    smoothing: float = 1.0
-    trust: Literal["equal", "relation", "evidence"] = "evidence"
-    choice: Literal["vote", "least"] = "vote"
-    targets: Literal["soft", "hard"] = "soft"
+    """weighted: both losses in each step, as in (1); alternate: a pass over labelled, then over unlabelled data."""
     agree: float = 0.7
-    confident: float = 0.0
-    with_global: bool = True
-    memory: float = 0.0
-    window: float = 0.2
-    evaluated: Literal["own", "global", "tuned", "own+global", "tuned+global", "adapted", "wise"] = "global"
-    tune_epochs: int = 5
-    tune_lr: float = 0.1
+    """A pseudo label counts where this share of the voters' weight names it."""
     lambda_u: float = 1.0
+    """What a pseudo label counts, a true one being 1."""
+    smoothing: float = 1.0
+    """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
+    window: float = 0.2
+    """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
     views: Literal["plain", "weak", "strong"] = "plain"
+    """How unlabelled pictures are augmented for training; labelled ones at most weakly."""
+    tune_epochs: int = 0
+    """Local passes over the client's data before each evaluation."""
+    tune_lr: float = 0.1
+    """Their learning rate, as a share of --lr."""
 
 
 @dataclass(frozen=True)
@@ -169,37 +167,10 @@ def _um(s: UmSettings, at: Setting) -> Um:
 
 
 def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
-    recipe = _recipe(s.losses, at, views=s.views)
-    head = [slot for slot in at.layout.slots if slot.layer == 1]
-    classes = int(head[0].shape[0])
-    biases = [slice(slot.start, slot.stop) for slot in head if len(slot.shape) == 1]
-    return UmPlus(
-        s.helpers,
-        s.candidates,
-        s.search_rounds,
-        s.refresh_every,
-        s.mc_samples,
-        s.relation,
-        recipe,
-        s.warmup_epochs,
-        at.seed,
-        start=s.start,
-        prior=s.prior,
-        smoothing=s.smoothing,
-        trust=s.trust,
-        choice=s.choice,
-        targets=s.targets,
-        agree=s.agree,
-        confident=s.confident,
-        with_global=s.with_global,
-        memory=s.memory,
-        window=s.window,
-        lambda_u=s.lambda_u,
-        evaluated=s.evaluated,
-        tune=replace(recipe, epochs=s.tune_epochs, lr=recipe.lr * s.tune_lr),
-        classes=classes,
-        bias=biases[0] if biases else None,
-    )
+    um = _um(s, at)
+    um = replace(um, recipe=replace(um.recipe, views=s.views))
+    tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
+    return UmPlus(um, bias_of(at.layout), s.agree, s.lambda_u, s.smoothing, s.window, tune)
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
@@ -305,10 +276,21 @@ def check(name: str, settings: Any, clients: int) -> None:
     ):
         if field in values and values[field] < 1:
             raise bad(field, values[field], "must be 1 or more")
-    for field in ("candidates", "search_rounds", "warmup_epochs", "threshold", "lambda_u", "fedavg_rounds"):
+    for field in (
+        "candidates",
+        "search_rounds",
+        "warmup_epochs",
+        "threshold",
+        "lambda_u",
+        "fedavg_rounds",
+        "agree",
+        "window",
+        "tune_epochs",
+        "tune_lr",
+    ):
         if values.get(field) is not None and values[field] < 0:
             raise bad(field, values[field], "must be 0 or more")
-    for field in ("prox", "personal_lr", "outer_lr", "server_mix"):
+    for field in ("prox", "personal_lr", "outer_lr", "server_mix", "smoothing"):
         if field in values and not values[field] > 0:
             why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
             raise bad(field, values[field], "must be above 0" + why)

@@ -1,6 +1,20 @@
-"""UM+: UM-pFSSL's helpers, on a common start and without anyone's prior.
+"""UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
 
-What differs from `um`, whose letters these are (M, R, F, nu, T):
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes four things. What each gives: docs/um-plus.md.
+
+start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
+          helpers that started from different places.
+prior     What a client shares has no class prior in it. It trains with log pi_k added to the bias of the last layer and takes
+          that off again before the model leaves (logit adjustment: Menon et al., ICLR 2021; in federations: FedRoD, Chen and
+          Chao, ICLR 2022). Whoever receives a model adds a log prior of its own. So a client that has never seen a class does
+          not teach others to deny it, a helper is not sure of itself merely because it knows two classes, and the evaluated
+          model is personal although all clients share its weights.
+vote      A pseudo label is the mean answer of own, helpers' and common model, weighed by relation x evidence, the number of
+          labelled pictures behind a model. It counts only where `agree` of that weight names the same class: confidence is
+          not competence.
+steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
+
+pi_k      class frequencies of client k: its labelled pictures, the pseudo labels it took last, and `smoothing` for each class
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -10,213 +24,155 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from kithkin.compute import Fit, Predict, Recipe, all_of
-from kithkin.helpers import Helper, HelperList, Score, average, least_uncertain, relation
+from kithkin.compute import Fit, Recipe
+from kithkin.errors import KithkinError
+from kithkin.helpers import Helper, HelperList, average, vote
 from kithkin.methods.base import SERVER, Brief, Cause, Client, Labels, Parcel, Reply
-from kithkin.methods.um import Newest, Pool, Um, UmState, held, surely_refused
+from kithkin.methods.um import Pool, Um, UmState, held, unpack
+from kithkin.nets import Layout
+
+ULP = 1e-6  # shares that add up to `agree` may miss it by rounding
 
 
 @dataclass(frozen=True, eq=False)
-class Kept(Newest):
-    """A client's newest model, when it came, and what is behind it."""
+class Commons:
+    """The server: `um`'s pool, and the common model."""
 
-    round: int = 0
-    examples: int = 0
-    evidence: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Commons(Pool):
-    """The server: `um`'s pool, and the mean of its newest models."""
-
-    w: Tensor
-    steady: Tensor  # the mean of `w` over the last rounds
-    evidence: int = 0
+    pool: Pool
+    evidence: tuple[int, ...]  # labelled pictures behind each model of the pool
+    w: Tensor  # the mean of the last cohort: where training starts
+    behind: int  # labelled pictures of that cohort
+    steady: Tensor  # the mean of `w` over the last rounds: what is evaluated
 
 
 @dataclass(frozen=True, eq=False)
 class PlusState(UmState):
-    """A client: `um`'s, and how often it expects each class among its unlabelled pictures."""
+    """A client: `um`'s state, and how many of its unlabelled pictures it takes to be of each class."""
 
     votes: Tensor | None = None
-    shared: Helper | None = None
 
 
 @dataclass(frozen=True)
-class UmPlus(Um):
-    start: Literal["global", "helpers", "half"] = "global"
-    prior: Literal["none", "labelled", "both"] = "both"
-    smoothing: float = 1.0
-    trust: Literal["equal", "relation", "evidence"] = "relation"
-    choice: Literal["vote", "least"] = "vote"
-    targets: Literal["soft", "hard"] = "soft"
-    agree: float = 0.7
-    confident: float = 0.0
-    with_global: bool = True
-    memory: float = 0.0
-    window: float = 0.0
-    lambda_u: float = 1.0
-    evaluated: Literal["own", "global", "tuned", "own+global", "tuned+global", "adapted", "wise"] = "own"
-    tune: Recipe | None = None
-    classes: int = 0
-    bias: slice | None = None  # where the last layer's bias lies in the vector
+class UmPlus:
+    um: Um  # keeps the helper list, and has the settings that both have
+    bias: slice  # where the last layer's bias lies in the vector: one number a class
+    agree: float
+    lambda_u: float
+    smoothing: float
+    window: float
+    tune: Recipe | None  # local training before evaluation, if any
+    opening_round: bool = True
 
     def open(self, clients: int, w0: Tensor) -> Commons:
-        pool = super().open(clients, w0)
-        return Commons((Kept(0, w0),) * clients, pool.holds, w0, w0)
+        return Commons(self.um.open(clients, w0), (0,) * clients, w0, 0, w0)
 
     def greet(self, client: Client, w0: Tensor) -> PlusState:
         own = Helper(client.number, 0, w0, evidence=len(client.labelled))
-        return PlusState(HelperList(client.number, (own,), self.M))
-
-    # -- the prior: pools and averages hold models without one, a client adds its own
-
-    def log_prior(self, client: Client, votes: Tensor | None) -> Tensor:
-        counts = torch.bincount(client.classes, minlength=self.classes).float()
-        if votes is not None and self.prior == "both":
-            counts = counts + votes
-        counts = counts + self.smoothing
-        return (counts / counts.mean()).log()
-
-    def shifted(self, w: Tensor, by: Tensor) -> Tensor:
-        if self.prior == "none" or self.bias is None:
-            return w
-        w = w.clone()
-        w[self.bias] += by
-        return w
+        return PlusState(HelperList(client.number, (own,), self.um.M))
 
     def brief(self, server: Commons, client: int, round: int, sampled: bool) -> Brief | None:
-        brief = super().brief(server, client, round, sampled)
-        if not brief or not round:
-            return brief
-        parcels = tuple(replace(p, evidence=server.models[p.client].evidence) for p in brief.parcels)
-        if sampled:
-            parcels += (Parcel("start", SERVER, round, server.w, server.w.numel(), server.evidence),)
-        return replace(brief, parcels=parcels)
+        """`um`'s, each model with its evidence; and for who trains the common model."""
+        brief = self.um.brief(server.pool, client, round, sampled)
+        if not brief:
+            return None
+        parcels = [replace(p, evidence=server.evidence[p.client]) for p in brief.parcels]
+        if brief.train:
+            parcels.append(Parcel("start", SERVER, round, server.w, server.w.numel(), server.behind))
+        return replace(brief, parcels=tuple(parcels))
 
     async def visit(self, client: Client, state: PlusState, brief: Brief) -> Reply:
         prior = self.log_prior(client, state.votes)
         if brief.round == 0:
-            return await self.warm_up(client, state)
-        refused = {h.client: h for h in state.refused}
-        least = min((h.relation for h in state.helpers if h.client != client.number), default=0.0)
-        full = len(state.helpers) == self.M
-        candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
-        candidates = await self.judge(client, candidates, prior)
-        helpers = state.helpers.test_and_set(candidates)
-        refused |= {h.client: h for h in held([*state.helpers, *candidates])}
-        refused = {j: h for j, h in refused.items() if j not in helpers}
-        newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
-        helpers = helpers.refresh(await self.judge(client, newer, prior))
-        helpers = helpers.fill(await self.judge(client, unpack(brief, "fill"), prior))
-        state = replace(state, helpers=helpers, refused=tuple(refused.values()))
-        if not brief.train:
-            return Reply(state, holds=held(helpers))
+            recipe = replace(self.um.recipe, epochs=self.um.warmup_epochs)
+            w = self.with_prior(state.helpers.own.w, prior)
+            fitted = await Fit(w, client.labelled_lesson(), recipe, client.key(0, "fit"))
+            helpers = await self.renew(client, state.helpers, fitted.w, prior)
+            return Reply(PlusState(helpers), upload("warm-up", helpers), len(client.labelled), held(helpers), fitted.loss)
 
-        (shared,) = await self.judge(client, unpack(brief, "start"), prior)
-        y, weights = self.label(helpers, shared)
-        labels = Labels(y.argmax(1), weights > 0)
-        w = shared.w
-        if self.start != "global":
-            w = average([h.w for h in helpers], [h.relation for h in helpers])
-            if self.start == "half":
-                w = w.lerp(shared.w, 0.5)
-        votes = (y * weights[:, None]).sum(0)
+        helpers, refused = await self.um.reconsider(state, brief, partial(self.score, client, prior))
+        if not brief.train:
+            return Reply(PlusState(helpers, refused, state.votes), holds=held(helpers))
+        (common,) = await self.score(client, prior, unpack(brief, "start"))
+        y, taken = self.label(helpers, common)
+        votes = (y * taken[:, None]).sum(0)
         prior = self.log_prior(client, votes)
-        lesson = client.lesson(y, weights * self.lambda_u)
-        fitted = await Fit(self.shifted(w, prior), lesson, self.recipe, client.key(brief.round, "fit"))
-        own = helpers.own.next(self.shifted(fitted.w, -prior))
-        helpers = helpers.refresh(await self.judge(client, [own], prior))
-        examples = len(client.labelled) + round(float(weights.sum()) * self.lambda_u)
+        lesson = client.lesson(y, taken * self.lambda_u)
+        fitted = await Fit(self.with_prior(common.w, prior), lesson, self.um.recipe, client.key(brief.round, "fit"))
+        helpers = await self.renew(client, helpers, fitted.w, prior)
+        examples = len(client.labelled) + round(float(taken.sum()) * self.lambda_u)
+        labels = Labels(y.argmax(1), taken)
         return Reply(
-            PlusState(helpers, state.refused, votes),
-            self.to_pool("upload", helpers),
-            examples,
-            held(helpers),
-            fitted.loss,
-            labels,
+            PlusState(helpers, refused, votes), upload("upload", helpers), examples, held(helpers), fitted.loss, labels
         )
 
-    def label(self, helpers: HelperList, shared: Helper) -> tuple[Tensor, Tensor]:
-        """Targets for the unlabelled pictures, and how much each one counts."""
-        voters = [*helpers, shared] if self.with_global else list(helpers)
-        p = torch.stack([h.score.p_u for h in voters if h.score])  # [voters, n, C]
-        trust = torch.tensor([self.trust_in(h) for h in voters], device=p.device)
-        trust = trust / trust.sum() if trust.sum() > 0 else torch.full_like(trust, 1 / len(trust))
-        mean = (p * trust[:, None, None]).sum(0)
-        ballots = (one_hot(p.argmax(2), p.shape[2]) * trust[:, None, None]).sum(0)  # [n, C]
-        if self.choice == "least":
-            y, _ = least_uncertain(list(p))
-        else:
-            y = mean
-        agreed = ballots.gather(1, y.argmax(1, keepdim=True)).squeeze(1) if len(y) else y.new_zeros(0)
-        taken = (agreed >= self.agree - 1e-6) & (mean.amax(1) >= self.confident) if len(y) else agreed > 0
-        if self.targets == "hard":
-            y = one_hot(y.argmax(1), p.shape[2]).float()
-        return y, taken.float()
+    def log_prior(self, client: Client, votes: Tensor | None) -> Tensor:
+        """log pi_k, up to a constant."""
+        counts = torch.bincount(client.classes, minlength=self.bias.stop - self.bias.start).float()
+        counts = (counts if votes is None else counts + votes) + self.smoothing
+        return (counts / counts.mean()).log()
 
-    def trust_in(self, h: Helper) -> float:
-        if self.trust == "equal":
-            return 1.0
-        return h.relation * (h.evidence if self.trust == "evidence" else 1)
+    def with_prior(self, w: Tensor, log_prior: Tensor) -> Tensor:
+        """The model with this prior in its last layer's bias; with minus the prior, without it again."""
+        w = w.clone()
+        w[self.bias] += log_prior
+        return w
 
-    async def warm_up(self, client: Client, state: PlusState) -> Reply:
-        own = state.helpers.own
-        prior = self.log_prior(client, None)
-        recipe = replace(self.recipe, epochs=self.warmup_epochs)
-        fitted = await Fit(self.shifted(own.w, prior), client.labelled_lesson(), recipe, client.key(0, "fit"))
-        helpers = state.helpers.refresh(await self.judge(client, [own.next(self.shifted(fitted.w, -prior))], prior))
-        return Reply(PlusState(helpers), self.to_pool("warm-up", helpers), len(client.labelled), held(helpers), fitted.loss)
+    async def score(self, client: Client, log_prior: Tensor, helpers: Sequence[Helper]) -> list[Helper]:
+        """As in `um`, of the models as they answer with the client's prior."""
+        at_home = await self.um.score(client, [replace(h, w=self.with_prior(h.w, log_prior)) for h in helpers])
+        return [replace(h, score=scored.score) for h, scored in zip(helpers, at_home, strict=True)]
 
-    def to_pool(self, cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:
-        own = helpers.own
-        return (Parcel(cause, own.client, own.version, own.w, own.w.numel(), own.evidence),)
+    async def renew(self, client: Client, helpers: HelperList, fitted: Tensor, log_prior: Tensor) -> HelperList:
+        """The list with the client's own new model, which from here on has no prior."""
+        own = helpers.own.next(self.with_prior(fitted, -log_prior))
+        return helpers.refresh(await self.score(client, log_prior, [own]))
 
-    async def judge(self, client: Client, helpers: Sequence[Helper], prior: Tensor) -> list[Helper]:
-        at_home = [replace(h, w=self.shifted(h.w, prior)) for h in helpers]
-        return [replace(h, score=s.score) for h, s in zip(helpers, await self.score(client, at_home), strict=True)]
+    def label(self, helpers: HelperList, common: Helper) -> tuple[Tensor, Tensor]:
+        """Pseudo labels of all unlabelled pictures, and which of them are taken."""
+        voters = [*helpers, common]
+        y, agreed = vote([h.score.p_u for h in voters if h.score], [h.relation * h.evidence for h in voters])
+        return y, agreed >= self.agree - ULP
 
     def merge(self, server: Commons, replies: dict[int, Reply], round: int) -> Commons:
-        models, holds = list(server.models), list(server.holds)
+        evidence = list(server.evidence)
         for k, reply in replies.items():
-            holds[k] = reply.holds
-            for p in reply.parcels:
-                models[k] = Kept(p.version, p.w, round, reply.examples, p.evidence)
-        fresh = [m for m in models if isinstance(m, Kept) and (m.round == round or self.memory)]
-        weights = [m.examples * self.memory ** (round - m.round) for m in fresh]
-        if not sum(weights):
-            return Commons(tuple(models), tuple(holds), server.w, server.steady, server.evidence)
-        evidence = sum(m.evidence for m in fresh)
-        w = average([m.w for m in fresh], weights)
+            for parcel in reply.parcels:
+                evidence[k] = parcel.evidence
+        server = replace(server, pool=self.um.merge(server.pool, replies, round), evidence=tuple(evidence))
+        cohort = [reply for reply in replies.values() if reply.parcels and reply.examples]
+        if not cohort:
+            return server
+        uploads = [reply.parcels[0] for reply in cohort]
+        w = average([p.w for p in uploads], [reply.examples for reply in cohort])
         steady = server.steady.lerp(w, 1 / max(1.0, self.window * round))
-        return Commons(tuple(models), tuple(holds), w, steady, evidence)
+        return replace(server, w=w, behind=sum(p.evidence for p in uploads), steady=steady)
 
     async def personal(self, server: Commons, client: Client, state: PlusState, round: int) -> list[Tensor]:
+        """The steady common model with the client's prior; fine-tuned if asked for."""
         prior = self.log_prior(client, state.votes)
-        own = self.shifted(state.helpers.own.w, prior)
-        if self.evaluated == "own":
-            return [own]
-        shared = Helper(SERVER, round, server.steady, evidence=server.evidence)
-        if self.evaluated in ("tuned", "tuned+global", "adapted", "wise"):
-            (shared,) = await self.judge(client, [shared], prior)
-            y, weights = self.label(state.helpers, shared)
-            prior = self.log_prior(client, (y * weights[:, None]).sum(0))
-            assert self.tune
-            recipe = replace(self.tune, lr=0.0) if self.evaluated == "adapted" else self.tune
-            start = self.shifted(server.steady, prior)
-            tuned = (await Fit(start, client.lesson(y, weights * self.lambda_u), recipe, client.key(round, "finetune"))).w
-            if self.evaluated == "wise":
-                return [tuned.lerp(start, 0.5)]
-            return [tuned] if self.evaluated != "tuned+global" else [tuned, start]
-        common = self.shifted(server.steady, prior)
-        return [common] if self.evaluated == "global" else [own, common]
+        if not self.tune:
+            return [self.with_prior(server.steady, prior)]
+        (common,) = await self.score(client, prior, [Helper(SERVER, round, server.steady, evidence=server.behind)])
+        y, taken = self.label(state.helpers, common)
+        lesson = client.lesson(y, taken * self.lambda_u)
+        return [(await Fit(self.with_prior(server.steady, prior), lesson, self.tune, client.key(round, "finetune"))).w]
 
 
-def unpack(brief: Brief, cause: Cause) -> list[Helper]:
-    return [Helper(p.client, p.version, p.w, evidence=p.evidence) for p in brief.sent(cause)]
+def upload(cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:
+    own = helpers.own
+    return (Parcel(cause, own.client, own.version, own.w, own.w.numel(), own.evidence),)
+
+
+def bias_of(layout: Layout) -> slice:
+    """Where the last layer's bias lies."""
+    for slot in layout.slots:
+        if slot.layer == 1 and len(slot.shape) == 1:
+            return slice(slot.start, slot.stop)
+    raise KithkinError(
+        "The network's last layer has no bias, where UM+ puts class priors.", "Give it one, or take another method."
+    )

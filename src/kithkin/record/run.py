@@ -36,6 +36,7 @@ from kithkin.federation import (
 from kithkin.methods import METHODS, Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.base import Labels
 from kithkin.methods.um import Um, UmState
+from kithkin.methods.um_plus import UmPlus
 from kithkin.nets import ResNet9, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_text, write_whole
@@ -318,6 +319,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
     text = "".join(json.dumps(line) + "\n" for line in clients)
     method, K = federation.method, len(clients)
     costs = {}
+    method = method.um if isinstance(method, UmPlus) else method  # the formulas know of no common model
     if isinstance(method, Um) and method.M > 1:
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K

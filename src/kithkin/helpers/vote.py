@@ -1,0 +1,25 @@
+"""Several models' answers made one, and how many of them stand behind it."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch's own stubs leave these open)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def vote(answers: Sequence[Tensor], trust: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """For each sample the mean answer, weighed by trust, and the share of all trust that names the same class.
+
+    >>> y, agreed = vote([torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])], trust=[3, 1])
+    >>> [round(v, 3) for v in y[0].tolist()], agreed.tolist()
+    ([0.775, 0.225], [0.75])
+    """
+    p = torch.stack(list(answers))  # [voters, n, C]
+    shares = torch.tensor(trust, dtype=p.dtype, device=p.device)
+    shares = shares / shares.sum() if shares.sum() > 0 else torch.full_like(shares, 1 / len(shares))
+    y = (p * shares[:, None, None]).sum(0)
+    return y, ((p.argmax(2) == y.argmax(1)) * shares[:, None]).sum(0)
