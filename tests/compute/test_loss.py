@@ -175,9 +175,11 @@ def test_weighted_and_plain_sums_by_hand():
     log_2, log_3 = 0.693147, 1.098612
     far = (2 * log_3 - log_2) / 3
     plain, weighted = replace(FIXMATCH, objective="alternate"), replace(FIXMATCH, objective="weighted")
+    both = replace(FIXMATCH, objective="sum")
     assert step_loss(net, plain, labelled, None, mu=0.3).item() == pytest.approx(log_3, abs=1e-5)
     assert step_loss(net, plain, None, unlabelled, mu=0.3).item() == pytest.approx(far, abs=1e-5)
     assert step_loss(net, weighted, labelled, unlabelled, mu=0.3).item() == pytest.approx(0.3 * log_3 + 0.7 * far, abs=1e-5)
+    assert step_loss(net, both, labelled, unlabelled, mu=0.3).item() == pytest.approx(log_3 + far, abs=1e-5)
 
 
 def test_only_fixmatch_augments_unasked():

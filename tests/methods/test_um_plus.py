@@ -50,7 +50,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     """Client 0 has 3 labelled pictures and adds 4 to what it is given; client 1 has 1 and adds 8. Everyone is right on labels.
 
     Smoothing 1: log pi_0 = log (4, 1) / 2.5, log pi_1 = log (2, 1) / 1.5. The warm-ups' mean, 3 : 1, is w0 + 5.
-    Round 1 trains client 0. Trust: own 3, helper 1, common model 4. Picture A has 7/8 of it for class 0, picture B 5/8.
+    Round 1 trains client 0. Trust: own 3, helper 1, common model 4. Picture A is 7/8 of class 0, picture B 5/8.
     """
     said = {14: [[1.0, 0.0], [0.0, 1.0]], 18: [[0.0, 1.0], [1.0, 0.0]], 15: [[1.0, 0.0], [1.0, 0.0]], 19: [[0.5, 0.5]] * 2}
 
@@ -62,7 +62,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     method = make(
         "um-plus",
         **{"helpers": 2, "search_rounds": 0, "refresh_every": 9, "relation": "accuracy", "warmup_epochs": 9},
-        **{"agree": 0.7, "lambda_u": 1.0, "smoothing": 1.0, "window": 2.0},
+        **{"threshold": 0.8, "smoothing": 1.0, "window": 2.0},
     )
     fake = Scripted(predict=answer)
     courier = LocalCourier(TWO, [], fake)
@@ -85,7 +85,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     (fit,) = fake.fits
     prior = shift(log(4.875 / 3), log(1.125 / 3))  # 3 labelled, 7/8 and 1/8 voted, 1 each
     close(fit.w, W0 + 5 + prior)
-    assert fit.recipe == Recipe("weighted", 2, 4, 0.125, 0.5, flip=True)
+    assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True)
     assert fit.lesson.targets.tolist() == [[7 / 8, 1 / 8], [5 / 8, 3 / 8]]
     assert fit.lesson.weights.tolist() == [1, 0]
     assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])
@@ -101,19 +101,28 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     close(other, W0 + 7 + shift(log(2 / 1.5), log(1 / 1.5)))  # it has taken no pseudo label yet
 
 
-def test_a_pseudo_label_counts_by_its_setting_in_the_loss_and_in_the_average():
-    method, fake = make("um-plus", **ALONE, lambda_u=0.5, agree=0.0), Scripted()
-    pair = [client(0, 1, 6), client(1, 2, 0)]
+def test_the_average_counts_labelled_pictures_and_labels_that_were_taken():
+    method, fake = make("um-plus", **ALONE, threshold=0.5), Scripted()
+    pair = [client(0, 1, 3), client(1, 2, 0)]
     courier = LocalCourier(pair, [], fake)
     world, _ = play(method, courier, open_world(method, pair, W0), {0, 1})
     start = world.server.w
     world, _ = play(method, courier, world, {0, 1})
-    assert fake.fits[2].lesson.weights.tolist() == [0.5] * 6
-    close(world.server.w, start + (4 * 4 + 2 * 8) / 6)  # 1 + 6 / 2 examples against 2
+    assert fake.fits[2].lesson.weights.tolist() == [1] * 3
+    close(world.server.w, start + (4 * 4 + 2 * 8) / 6)
+
+
+@pytest.mark.parametrize(("threshold", "taken"), [(0.5, 3), (0.51, 0), (1.1, 0)])
+def test_certain_means_at_least_the_threshold(threshold, taken):
+    method, fake = make("um-plus", **ALONE, threshold=threshold), Scripted()  # every answer is 1/2, 1/2
+    alone = [client(0, 1, 3)]
+    world, _ = play(method, LocalCourier(alone, [], fake), open_world(method, alone, W0), {0})
+    _, labels = play(method, LocalCourier(alone, [], fake), world, {0})
+    assert int(labels[0].taken.sum()) == taken
 
 
 def test_fine_tuning_starts_from_the_steady_model_and_leaves_no_trace():
-    method, fake = make("um-plus", **ALONE, tune_epochs=3, tune_lr=0.5, agree=0.0), Scripted()
+    method, fake = make("um-plus", **ALONE, tune_epochs=3, tune_lr=0.5), Scripted()
     courier = LocalCourier(TWO, [], fake)
     world, _ = play(method, courier, open_world(method, TWO, W0), {0, 1})
     before = [world.server.w.clone(), world.states[0].helpers.own.w.clone()]
@@ -147,14 +156,14 @@ def test_who_knows_nothing_has_no_vote():
     own = Helper(0, 1, W0, score(0.5, 0.6, 0.4), evidence=2)
     boast = Helper(1, 1, W0, score(1.0, 0.0, 1.0), evidence=0)
     common = Helper(SERVER, 1, W0, score(0.5, 0.7, 0.3), evidence=2)
-    y, taken = make("um-plus", agree=1.0).label(HelperList(0, (own, boast), 5), common)
+    y, taken = make("um-plus", threshold=0.6).label(HelperList(0, (own, boast), 5), common)
     torch.testing.assert_close(y, torch.tensor([[0.65, 0.35]]))
     assert taken.tolist() == [True]
 
 
 def test_a_cohort_without_examples_leaves_the_common_model_as_it_was():
     pair = [client(0, 0, 3), client(1, 0, 4)]
-    method = make("um-plus", **ALONE, agree=1.1)
+    method = make("um-plus", **ALONE, threshold=1.1)
     courier = LocalCourier(pair, [], Scripted())
     world, _ = play(method, courier, open_world(method, pair, W0), {0, 1})
     world, _ = play(method, courier, world, {0, 1})

@@ -34,10 +34,11 @@ class Recipe:
     """How a model is trained on a client; the same for every client of a run.
 
     `alternate` passes over the labelled data, then over the unlabelled data with soft targets (Algorithm 1); `weighted` takes
-    both losses in one step, mu_k and 1 - mu_k (1); `fixmatch` takes its own labels from weakly augmented pictures.
+    both losses in one step, mu_k and 1 - mu_k (1), `sum` both as they are; so does `fixmatch`, with labels of its own from
+    weakly augmented pictures.
     """
 
-    objective: Literal["alternate", "weighted", "fixmatch"]
+    objective: Literal["alternate", "weighted", "sum", "fixmatch"]
     epochs: int
     batch_size: int
     lr: float

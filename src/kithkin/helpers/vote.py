@@ -1,4 +1,4 @@
-"""Several models' answers made one, and how many of them stand behind it."""
+"""Several models' answers made one."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # (torch's own stubs leave these open)
@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 
-def vote(answers: Sequence[Tensor], trust: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """For each sample the mean answer, weighed by trust, and the share of all trust that names the same class.
+def vote(answers: Sequence[Tensor], trust: Sequence[float]) -> Tensor:
+    """For each sample the mean answer, weighed by trust; the plain mean where nobody is trusted.
 
-    >>> y, agreed = vote([torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])], trust=[3, 1])
-    >>> [round(v, 3) for v in y[0].tolist()], agreed.tolist()
-    ([0.775, 0.225], [0.75])
+    >>> y = vote([torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])], trust=[3, 1])
+    >>> [round(v, 3) for v in y[0].tolist()]
+    [0.775, 0.225]
     """
     p = torch.stack(list(answers))  # [voters, n, C]
     shares = torch.tensor(trust, dtype=p.dtype, device=p.device)
-    shares = shares / shares.sum() if shares.sum() > 0 else torch.full_like(shares, 1 / len(shares))
-    y = (p * shares[:, None, None]).sum(0)
-    return y, ((p.argmax(2) == y.argmax(1)) * shares[:, None]).sum(0)
+    shares = shares / shares.sum() if sum(trust) > 0 else torch.full_like(shares, 1 / len(trust))
+    return (p * shares[:, None, None]).sum(0)

@@ -65,12 +65,10 @@ class UmSettings(WarmSettings):
 
 @dataclass(frozen=True)
 class UmPlusSettings(UmSettings):
-    losses: Literal["alternate", "weighted"] = "weighted"
-    """weighted: both losses in each step, as in (1); alternate: a pass over labelled, then over unlabelled data."""
-    agree: float = 0.7
-    """A pseudo label counts where this share of the voters' weight names it."""
-    lambda_u: float = 1.0
-    """What a pseudo label counts, a true one being 1."""
+    losses: Literal["sum", "weighted", "alternate"] = "sum"
+    """sum: both losses in each step, as they are; weighted, alternate: as in um."""
+    threshold: float = 0.9
+    """A pseudo label is taken where the vote is at least this certain; above 1 none is."""
     smoothing: float = 1.0
     """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
     window: float = 0.2
@@ -146,7 +144,7 @@ class Setting:
     device: torch.device
 
 
-def _recipe(objective: Literal["alternate", "weighted", "fixmatch"], at: Setting, **more: Any) -> Recipe:
+def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: Setting, **more: Any) -> Recipe:
     t = at.training
     return Recipe(objective, t.epochs, t.batch_size, t.lr, t.momentum, flip=t.flip, **more)
 
@@ -170,7 +168,7 @@ def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     um = _um(s, at)
     um = replace(um, recipe=replace(um.recipe, views=s.views))
     tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
-    return UmPlus(um, bias_of(at.layout), s.agree, s.lambda_u, s.smoothing, s.window, tune)
+    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, tune)
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
@@ -283,7 +281,6 @@ def check(name: str, settings: Any, clients: int) -> None:
         "threshold",
         "lambda_u",
         "fedavg_rounds",
-        "agree",
         "window",
         "tune_epochs",
         "tune_lr",

@@ -1,6 +1,6 @@
 """UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
 
-It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes four things. What each gives: docs/um-plus.md.
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes five things. What each gives: docs/um-plus.md.
 
 start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
           helpers that started from different places.
@@ -10,8 +10,10 @@ prior     What a client shares has no class prior in it. It trains with log pi_k
           not teach others to deny it, a helper is not sure of itself merely because it knows two classes, and the evaluated
           model is personal although all clients share its weights.
 vote      A pseudo label is the mean answer of own, helpers' and common model, weighed by relation x evidence, the number of
-          labelled pictures behind a model. It counts only where `agree` of that weight names the same class: confidence is
-          not competence.
+          labelled pictures behind a model. It is taken only where that mean is certain (`threshold`), for which nearly all of
+          the weight must name the same class: one model's confidence is not competence.
+sum       Each step takes both losses as they are, as FixMatch does: a client with few labels learns from them at full pace,
+          and what it learnt weighs little in the mean.
 steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
 
 pi_k      class frequencies of client k: its labelled pictures, the pseudo labels it took last, and `smoothing` for each class
@@ -36,8 +38,6 @@ from kithkin.methods.base import SERVER, Brief, Cause, Client, Labels, Parcel, R
 from kithkin.methods.um import Pool, Um, UmState, held, unpack
 from kithkin.nets import Layout
 
-ULP = 1e-6  # shares that add up to `agree` may miss it by rounding
-
 
 @dataclass(frozen=True, eq=False)
 class Commons:
@@ -61,8 +61,7 @@ class PlusState(UmState):
 class UmPlus:
     um: Um  # keeps the helper list, and has the settings that both have
     bias: slice  # where the last layer's bias lies in the vector: one number a class
-    agree: float
-    lambda_u: float
+    threshold: float
     smoothing: float
     window: float
     tune: Recipe | None  # local training before evaluation, if any
@@ -101,14 +100,13 @@ class UmPlus:
         y, taken = self.label(helpers, common)
         votes = (y * taken[:, None]).sum(0)
         prior = self.log_prior(client, votes)
-        lesson = client.lesson(y, taken * self.lambda_u)
+        lesson = client.lesson(y, taken.float())
         fitted = await Fit(self.with_prior(common.w, prior), lesson, self.um.recipe, client.key(brief.round, "fit"))
         helpers = await self.renew(client, helpers, fitted.w, prior)
-        examples = len(client.labelled) + round(float(taken.sum()) * self.lambda_u)
+        state = PlusState(helpers, refused, votes)
+        examples = len(client.labelled) + int(taken.sum())
         labels = Labels(y.argmax(1), taken)
-        return Reply(
-            PlusState(helpers, refused, votes), upload("upload", helpers), examples, held(helpers), fitted.loss, labels
-        )
+        return Reply(state, upload("upload", helpers), examples, held(helpers), fitted.loss, labels)
 
     def log_prior(self, client: Client, votes: Tensor | None) -> Tensor:
         """log pi_k, up to a constant."""
@@ -135,8 +133,8 @@ class UmPlus:
     def label(self, helpers: HelperList, common: Helper) -> tuple[Tensor, Tensor]:
         """Pseudo labels of all unlabelled pictures, and which of them are taken."""
         voters = [*helpers, common]
-        y, agreed = vote([h.score.p_u for h in voters if h.score], [h.relation * h.evidence for h in voters])
-        return y, agreed >= self.agree - ULP
+        y = vote([h.score.p_u for h in voters if h.score], [h.relation * h.evidence for h in voters])
+        return y, y.amax(1) >= self.threshold
 
     def merge(self, server: Commons, replies: dict[int, Reply], round: int) -> Commons:
         evidence = list(server.evidence)
@@ -159,7 +157,7 @@ class UmPlus:
             return [self.with_prior(server.steady, prior)]
         (common,) = await self.score(client, prior, [Helper(SERVER, round, server.steady, evidence=server.behind)])
         y, taken = self.label(state.helpers, common)
-        lesson = client.lesson(y, taken * self.lambda_u)
+        lesson = client.lesson(y, taken.float())
         return [(await Fit(self.with_prior(server.steady, prior), lesson, self.tune, client.key(round, "finetune"))).w]
 
 
