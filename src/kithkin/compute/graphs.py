@@ -84,9 +84,7 @@ class Lane:
         self.mu = torch.zeros((), device=device)
         self.total = torch.zeros((), device=device)
         self.tapes: dict[bool, Tape] = {}
-        self.feed = torch.zeros(
-            3, SIZES[0], dtype=torch.int64, device=device
-        )  # rows, first keys, their strides
+        self.feed = torch.zeros(3, SIZES[0], dtype=torch.int64, device=device)  # rows, first keys, their strides
         self.shift = torch.zeros(SIZES[0], classes, device=device)
         self.holds: Tensor | None = None  # the model that was loaded last, where nothing has trained it since
         self.descent: Any = None

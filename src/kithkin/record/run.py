@@ -39,6 +39,7 @@ from kithkin.federation import (
 )
 from kithkin.methods import METHODS, Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.um import Um, UmState
+from kithkin.methods.um_plus import UmPlus
 from kithkin.nets import ResNet9, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
@@ -373,6 +374,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
     text = "".join(json.dumps(line) + "\n" for line in clients)
     method, K = federation.method, len(clients)
     costs = {}
+    method = method.um if isinstance(method, UmPlus) else method  # the formulas know of no common model
     if isinstance(method, Um) and method.M > 1:
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
@@ -386,6 +388,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "rounds": config.rounds,
         "test_at_best_val": best["test_mean"],
         "test_var_at_best_val": best["test_var"],
+        "best_val": best["val_mean"],
         "best_val_round": best["round"],
         "best_test": max(m["test_mean"] for m in evaluated),
         "final_test_mean": evaluated[-1]["test_mean"],
