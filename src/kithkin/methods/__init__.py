@@ -47,7 +47,7 @@ class LocalSettings(WarmSettings):
 
 
 @dataclass(frozen=True)
-class HelperSettings(WarmSettings):
+class ListSettings(WarmSettings):
     helpers: int = 5
     """M, length of the helper list, the client itself included."""
     candidates: int = 2
@@ -61,13 +61,13 @@ class HelperSettings(WarmSettings):
 
 
 @dataclass(frozen=True)
-class UmSettings(HelperSettings):
+class UmSettings(ListSettings):
     losses: Literal["alternate", "weighted"] = "alternate"
     """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
 
 
 @dataclass(frozen=True)
-class UmPlusSettings(HelperSettings):
+class UmPlusSettings(ListSettings):
     losses: Literal["sum", "weighted", "alternate"] = "sum"
     """sum: both losses in each step, as they are; weighted, alternate: as in um."""
     threshold: float = 0.9
@@ -294,7 +294,7 @@ def check(name: str, settings: Any, clients: int) -> None:
         if field in values and not values[field] > 0:
             why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
             raise bad(field, values[field], "must be above 0" + why)
-    if isinstance(settings, HelperSettings):
+    if isinstance(settings, ListSettings):
         if settings.helpers > clients:
             raise bad("helpers", settings.helpers, f"must not exceed the {clients} clients")
         left = clients - settings.helpers
