@@ -118,7 +118,7 @@ def read(path: Path, cell: Cell | None = None) -> Record | None:
     """A finished cell; None where there is no file. What is none, or of another run, is told."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as e:
         raise _bad(path, str(e)) from None

@@ -109,7 +109,8 @@ def regenerate(
     _tell(strangers(results))
     chosen = [c for c in cells if (not methods or c.config.method in methods) and (not alphas or c.config.alpha in alphas)]
     if budget != 0:
-        wanted = [_with_all_looks(cell, plan) for cell in chosen]
+        looks = _looks(plan)
+        wanted = [replace(c, looks=looks.get(c.file, frozenset())) for c in chosen]
         wanted = [replace(c, config=replace(c.config, device=device)) for c in wanted] if device else wanted
         filled = fill(wanted, results, budget, quiet)
     else:
@@ -129,15 +130,13 @@ def regenerate(
             )
 
 
-def _with_all_looks(cell: Cell, plan: Plan) -> Cell:
-    """So that a run that several recipes want is looked at for all of them at once."""
-    return replace(cell, looks=frozenset().union(*(looks for file, looks in _looks(plan) if file == cell.file), cell.looks))
-
-
-def _looks(plan: Plan) -> list[tuple[str, frozenset[str]]]:
-    return [
-        (cell.file, cell.looks) for recipe in RECIPES.values() for cell in recipe.cells(replace(plan, seeds=1)) if cell.looks
-    ]
+def _looks(plan: Plan) -> dict[str, frozenset[str]]:
+    """What all recipes want to see of a run, so that one that several of them want is run once."""
+    looks: dict[str, frozenset[str]] = {}
+    for recipe in RECIPES.values():
+        for cell in recipe.cells(replace(plan, seeds=1)):
+            looks[cell.file] = looks.get(cell.file, frozenset()) | cell.looks
+    return looks
 
 
 def _tell(problems: Iterable[str]) -> None:
@@ -166,7 +165,7 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
     lines: list[str] = []
     for name, recipe in RECIPES.items():
         pages: list[list[Block]] = []
-        for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)]:
+        for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)[: 1 if s == "smoke" else 2]]:
             cells = recipe.plan(plan)
             grid = gather(cells, results)
             if not grid.found:
