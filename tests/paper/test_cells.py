@@ -188,13 +188,12 @@ from kithkin.paper import cells
 def do(cell, where, *_):
     with open({log!r}, "a") as f:
         f.write(cell.file + "\\n")
-    time.sleep(0.02)
+    Path({log!r} + str(os.getpid())).touch()
+    while len(list(Path({log!r}).parent.glob("log?*"))) < 2:  # until both are at it
+        time.sleep(0.01)
     return record(cell)
 
 cells.do = do
-Path({log!r} + str(os.getpid())).touch()
-while len(list(Path({log!r}).parent.glob("log?*"))) < 2:
-    time.sleep(0.01)
 wanted = [cell(alpha=a / 4) for a in range(1, 31)]
 done = cells.fill(wanted, Path({results!r}), None, True).done
 print(done)
@@ -321,6 +320,12 @@ def test_the_confusion_matrix_counts_every_test_picture(ran: dict[str, Any]):
     total = sum(map(sum, ran["confusion"]))
     assert total == 359
     assert len(ran["confusion"]) == 10
+
+
+def test_its_diagonal_is_the_accuracy_that_was_examined(ran: dict[str, Any]):
+    sizes = [ran["features"]["client"].count(k) for k in range(6)]  # a point for every test picture
+    right = sum(size * accuracy for size, accuracy in zip(sizes, ran["clients"]["final"], strict=True))
+    assert sum(ran["confusion"][c][c] for c in range(10)) == pytest.approx(right, abs=0.1)
 
 
 def test_features_tell_class_and_client_of_every_point(ran: dict[str, Any]):

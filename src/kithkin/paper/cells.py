@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -27,7 +28,8 @@ from kithkin.record import Display, Folder, Result, resume, run
 from kithkin.record.folder import disk_errors, write_text, write_whole
 
 FORMAT = 1
-PARTS = {"format", "kithkin", "machine", "config", "settings", "summary", "curves", "label_error", "clients", "confusion"}
+PARTS = {"format", "kithkin", "machine", "config", "settings", "seconds"}
+PARTS |= {"summary", "curves", "label_error", "clients", "confusion"}
 NAMED = ("method", "data", "clients", "alpha", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "lr", "momentum")
 NAMED += ("width", "seed", "eval_every", "precision")  # with those above: what of a config changes a run's numbers
 ELSEWHERE = ("device", "compute", "pool", "preset", "data_folder", "save_models", "checkpoint_every")  # and what does not
@@ -211,6 +213,7 @@ def fill(cells: Sequence[Cell], results: Path, minutes: float | None, quiet: boo
                 write_whole(path, lambda draft, done=done: write_text(draft, as_text(done)))
             shutil.rmtree(running / cell.key, ignore_errors=True)
             filled.done += 1
+            gc.collect()  # the next federation needs this one's memory
     return filled
 
 
@@ -246,7 +249,7 @@ def told(cell: Cell, result: Result) -> Record:
         "revision": entry_of(cell.config.method).revision,
         "config": {k: v for k, v in as_json(cell.config).items() if k not in ELSEWHERE},
         "settings": asdict(cell.settings),
-        "summary": result.summary,
+        "summary": {k: v for k, v in result.summary.items() if k != "memory"},  # which is that of all cells before, too
         "curves": {name: [rounded(m[column]) for m in evaluated] for name, column in columns.items()},
         "label_error": [rounded(m["pseudo_error"]) for m in result.metrics],
         "clients": {

@@ -48,7 +48,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HOME / "tuned.toml"
 SEEDS = {"smoke": 1, "short": 1, "paper": 20}
 ROUNDS = PAPER["*"]["rounds"]
 SHORT = {"*": 60, "organamnist": 30, "pathmnist": 30}
-SMOKE = {"clients": 6, "rounds": 2, "width": 2, "epochs": 1, "batch_size": 64, "sample_rate": 0.34, "device": "cpu"}
+SMOKE = {"clients": 6, "rounds": 2, "width": 2, "epochs": 1, "batch_size": 256, "sample_rate": 0.34, "device": "cpu"}
 SMOKE |= {"lr": 0.05, "compute": "eager"}  # a rate at which two rounds do something; nothing to share out
 SMOKE_OWN = {"helpers": 3, "candidates": 2, "warmup_epochs": 1, "mc_samples": 2, "inner_steps": 1, "finetune_epochs": 1}
 
