@@ -221,6 +221,7 @@ class Entry:
     summary: str
     settings: Any  # the method's settings with their defaults
     make: Callable[[Any, Setting], Method]
+    revision: int = 1  # raised by a change that alters the method's numbers: `kithkin paper` then runs its cells anew
 
 
 METHODS: dict[str, Entry] = {

@@ -137,6 +137,9 @@ class Federation:
         }
 
 
+Look = Callable[[Federation, World], None]
+
+
 def assemble(
     config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Callable[[], nn.Module] | None = None
 ) -> Federation:
@@ -188,8 +191,14 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def run(config: RunConfig, settings: Any = None, out: Path | None = None, display: Display | None = None) -> Result:
-    """Do a run in a new folder."""
+def run(
+    config: RunConfig,
+    settings: Any = None,
+    out: Path | None = None,
+    display: Display | None = None,
+    look: Look | None = None,
+) -> Result:
+    """Do a run in a new folder; `look` sees the trained federation before it is gone."""
     settings = entry_of(config.method).settings if settings is None else settings
     federation = assemble(config, settings)
     config = federation.config
@@ -199,10 +208,10 @@ def run(config: RunConfig, settings: Any = None, out: Path | None = None, displa
         write_json(folder.manifest, federation.manifest())
     world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device):
-        return go_on(federation, folder, world, display or Quiet())
+        return go_on(federation, folder, world, display or Quiet(), look)
 
 
-def resume(path: Path, display: Display | None = None) -> Result:
+def resume(path: Path, display: Display | None = None, look: Look | None = None) -> Result:
     """Go on with a run from its last good checkpoint; a finished one is only read."""
     display = display or Quiet()
     folder = Folder(path)
@@ -225,7 +234,7 @@ def resume(path: Path, display: Display | None = None) -> Result:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device):
-        return go_on(federation, folder, world, display)
+        return go_on(federation, folder, world, display, look)
 
 
 def rounds_on_record(folder: Folder, config: RunConfig) -> int:
@@ -238,7 +247,7 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     return t
 
 
-def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
+def go_on(federation: Federation, folder: Folder, world: World, display: Display, look: Look | None = None) -> Result:
     """Play rounds until the last, recording each."""
     config, method, courier = federation.config, federation.method, federation.courier
     rounds, K = some(config.rounds), len(federation.clients)
@@ -297,6 +306,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
         ) from None
     finally:
         display.stop()
+    if look:
+        look(federation, world)
     return finish(federation, folder, world, metrics, marks)
 
 
