@@ -253,12 +253,29 @@ def test_a_claim_that_cannot_be_asked_for_is_void_after_a_long_silence(tmp_path:
     assert not lock.exists()
 
 
-def test_a_claim_is_renewed_by_every_round(tmp_path: Path):
+@pytest.mark.parametrize(
+    "sign", [lambda timed: timed.round({"round": 1}, 0), lambda timed: timed.tick(1, 2)], ids=["round", "job"]
+)
+def test_a_claim_is_renewed_while_its_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: Any):
     lock = tmp_path / "x.lock"
     lock.touch()
     os.utime(lock, (0, 0))
-    cells.Timed(cells.display_for(True), float("inf"), lock).round({"round": 1}, 0)
+    clock = [0.0]
+    monkeypatch.setattr(cells.time, "monotonic", lambda: clock[0])
+    timed = cells.Timed(cells.display_for(True), float("inf"), lock)
+    sign(timed)
+    assert lock.stat().st_mtime == 0
+    clock[0] = cells.RENEWAL
+    sign(timed)
     assert lock.stat().st_mtime > 0
+
+
+def test_a_warm_up_ends_with_the_budget(tmp_path: Path):
+    filled = fill([tiny()], tmp_path, 1e-6, True)
+    assert (filled.done, filled.out_of_time) == (0, 1)
+    timed = cells.Timed(cells.display_for(True), 0, tmp_path / "x.lock")
+    with pytest.raises(cells.OutOfTimeError):
+        timed.tick(1, 100)
 
 
 BAD = ["", '{"format": 1, "kith', "[]", "{}", '{"format": 1}', '{"format": 99}']

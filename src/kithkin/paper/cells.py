@@ -33,6 +33,7 @@ PARTS |= {"summary", "curves", "label_error", "clients", "confusion"}
 NAMED = ("method", "data", "clients", "alpha", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "lr", "momentum")
 NAMED += ("width", "seed", "eval_every", "precision")  # with those above: what of a config changes a run's numbers
 ELSEWHERE = ("device", "compute", "pool", "preset", "data_folder", "save_models", "checkpoint_every")  # and what does not
+RENEWAL = 60  # seconds between two signs of life of a claim
 SILENCE = 1800  # seconds after which a claim made on another machine, and not renewed, is void
 
 Record = dict[str, Any]
@@ -313,7 +314,7 @@ class Timed:
 
     def __init__(self, display: Display, until: float, lock: Path) -> None:
         self.display, self.until, self.lock = display, until, lock
-        self.started = False
+        self.started, self.renewed = False, time.monotonic()
 
     def start(self, config: RunConfig, already: int, machine: str) -> None:
         self.started = True
@@ -321,12 +322,18 @@ class Timed:
 
     def tick(self, done: int, jobs: int) -> None:
         self.display.tick(done, jobs)
+        self.mind_the_time()  # a warm-up, or a round on a CPU, may be long
 
     def round(self, line: dict[str, Any], moved: int) -> None:
         self.display.round(line, moved)
-        os.utime(self.lock)
+        self.mind_the_time()
+
+    def mind_the_time(self) -> None:
         if time.monotonic() >= self.until:
             raise OutOfTimeError
+        if time.monotonic() >= self.renewed + RENEWAL:
+            os.utime(self.lock)
+            self.renewed = time.monotonic()
 
     def say(self, text: str) -> None:
         self.display.say(text)
