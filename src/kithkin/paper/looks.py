@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from kithkin import rng
-from kithkin.compute import Predict, together
+from kithkin.compute import Predict
 from kithkin.config import some
 from kithkin.federation import World
 from kithkin.helpers import relation
@@ -27,9 +27,7 @@ PAIRS = 1500  # of the scatter of relations; rank correlations take them all
 
 def look_at(federation: Federation, world: World, looks: frozenset[str]) -> dict[str, Any]:
     """The confusion matrix of all clients on their own test pictures, and the further looks that are asked for."""
-    pairs = zip(federation.clients, world.states, strict=True)
-    asked = [federation.method.personal(world.server, client, state, world.round) for client, state in pairs]
-    models = together(asked, federation.courier.compute.work)
+    models = federation.models(world)
     seen: dict[str, Any] = {"confusion": confusion(federation, models)}
     if "features" in looks:
         seen["features"] = features(federation, models, len(seen["confusion"]))

@@ -27,6 +27,7 @@ from kithkin.data import Dataset, Split, deal, load, whole_name
 from kithkin.errors import KithkinError
 from kithkin.federation import (
     Exam,
+    Ledger,
     LocalCourier,
     Marks,
     World,
@@ -111,6 +112,12 @@ class Federation:
     @property
     def device(self) -> torch.device:
         return self.clients[0].images.device
+
+    def models(self, world: World) -> list[list[Tensor]]:
+        """Every client's personal models."""
+        pairs = zip(self.clients, world.states, strict=True)
+        asked = [self.method.personal(world.server, client, state, world.round) for client, state in pairs]
+        return together(asked, self.courier.compute.work)
 
     def machine(self) -> dict[str, Any]:
         compute = self.courier.compute
@@ -256,6 +263,7 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
     for path in (folder.audit, folder.lists):
         folder.cut(path, world.round)
+    told = sum((Counter(m["bytes_by_cause"]) for m in metrics), Counter[str]())  # bytes that stand in a line already
     pace = Pace(config.checkpoint_every, world.round)
     display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**federation.machine()))
     if isinstance(courier.compute, Graphs):
@@ -282,14 +290,13 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
             asked, taken, wrong = (audited[name] for name in ("asked", "taken", "wrong"))
             line["pseudo_error"] = wrong / taken if taken else None
             line["pseudo_coverage"] = taken / asked if asked else None
-            line["down_bytes"] = after.ledger.down - sum(m["down_bytes"] for m in metrics)
-            line["up_bytes"] = after.ledger.up - sum(m["up_bytes"] for m in metrics)
-            told = sum((Counter(m["bytes_by_cause"]) for m in metrics), Counter[str]())
-            line["bytes_by_cause"] = dict(Counter(after.ledger.moved) - told)
+            moved = Ledger(dict(Counter(after.ledger.moved) - told))
+            line |= {"down_bytes": moved.down, "up_bytes": moved.up, "bytes_by_cause": moved.moved}
             line["seconds"] = round(time.perf_counter() - began, 4)
             began = time.perf_counter()
             folder.append(folder.metrics, line)
             metrics.append(line)
+            told.update(moved.moved)
             world = after  # only now: a world that is saved has all its lines
             display.round(line, world.ledger.up + world.ledger.down)
             if t < rounds and pace.is_time(world):
@@ -435,12 +442,10 @@ def helper_lines(state: Any) -> list[dict[str, Any]]:
 
 def save_models(federation: Federation, folder: Folder, world: World) -> None:
     """Every client's personal models; clients with the same model name the same tensor."""
-    pairs = zip(federation.clients, world.states, strict=True)
-    asked = [federation.method.personal(world.server, client, state, world.round) for client, state in pairs]
     names: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     table: dict[str, list[str]] = {}
-    for k, models in enumerate(together(asked, federation.courier.compute.work)):
+    for k, models in enumerate(federation.models(world)):
         for w in models:
             if id(w) not in names:
                 names[id(w)] = f"model-{len(names):04d}"
