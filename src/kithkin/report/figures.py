@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from kithkin.record.folder import disk_errors, write_whole
 
@@ -202,7 +202,7 @@ def helpers(run: Run) -> Figure:
     for j, k, r in sorted(pairs, key=lambda pair: pair[2]):
         if j != k:
             bend = FancyArrowPatch(
-                place[j], place[k], connectionstyle="arc3,rad=0.25", color=COLOURS[groups[j] % 11],
+                place[j], place[k], connectionstyle="arc3,rad=0.25", arrowstyle="-", color=COLOURS[groups[j] % 11],
                 linewidth=0.3 + 1.5 * r / strongest, alpha=0.15 + 0.5 * r / strongest,
             )  # fmt: skip
             axes.add_patch(bend)
@@ -312,4 +312,5 @@ def split(run: Run) -> Figure:
     axes.set_yticks(range(C), names_of_classes(run, C))
     axes.invert_yaxis()
     axes.set_xlim(-0.7, K - 0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure

@@ -404,7 +404,7 @@ function helpers() {
   const by = run.clients?.class ? "Clients stand by the class that they have most of; a line has its helper's colour." : "The data is not here, so colour tells how many clients a client helps.";
   return section("helpers", "Who helps whom", "Each client keeps a short list of the models that fit it best. Choose a client to see its list; move through the rounds to see it settle.",
     Object.assign(card("graph", "w8", `Helper graph${DATA.runs.length > 1 ? ` of ${run.name}` : ""}`, {
-      caption: `${by} The stronger the relation, the thicker the line; the more clients it helps, the larger the dot.`,
+      caption: `${by} The stronger the relation, the thicker the line; the more clients it helps, the larger the dot. With a client chosen: solid, its helpers; dashed, those whom it helps.`,
       controls: net && [
         slider("step", "Round of the helper graph", net.round.length - 1, state.step, i => `round ${net.round[i]}`, i => { state.step = i; redraw("graph", "person"); }),
         choice("client", [["", "all"], ...list().map((_, k) => [k, k])], state.client ?? "", v => select(v === "" ? null : +v), "client"),
@@ -713,7 +713,7 @@ function settings() {
   }
   const differ = name => new Set(all.map(a => show(a[name]))).size > 1;
   const order = [...names.filter(differ), ...names.filter(name => !differ(name))];
-  return section("settings", "Settings", "What differs between the runs comes first.", h("div", { class: "card w12" }, h("div", { class: "table", tabindex: 0, role: "region", "aria-label": "Settings" }, h("table", {},
+  return section("settings", "Settings", "What differs between the runs comes first.", h("div", { class: "card w12 settings" }, h("div", { class: "table", tabindex: 0, role: "region", "aria-label": "Settings" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "setting"), runs.map(r => h("th", { scope: "col" }, r.name)))),
     h("tbody", {}, order.map(name => h("tr", {}, h("th", { scope: "row" }, name.replaceAll("_", " ")), all.map(a => h("td", { class: differ(name) ? "" : "muted" }, short(name, a[name]))))))))));
 }

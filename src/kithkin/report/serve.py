@@ -39,10 +39,12 @@ class News:
         self.stamp = ""
         self.data: dict[str, Any] = {}
 
-    def now(self, models: bool | None = False) -> dict[str, Any]:
+    def now(self) -> dict[str, Any]:
         with self.lock:
-            stamp = stamp_of(folders_of(self.paths))
+            folders = folders_of(self.paths)
+            stamp = stamp_of(folders)
             if stamp != self.stamp:
+                models = None if len(folders) == 1 else False  # asking those of many runs would keep the page waiting
                 self.data, self.stamp = {**gather(self.paths, models), "stamp": stamp}, stamp
             return self.data
 
