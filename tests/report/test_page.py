@@ -179,6 +179,16 @@ def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, P
     assert "graph" not in figures(tab)
 
 
+def test_a_page_that_reads_itself_again_keeps_the_choice(view: Any, runs: dict[str, Path], tmp_path: Path):
+    (tmp_path / "page.html").write_text(page(gather([runs["um"]]), reload=2), encoding="utf-8")
+    tab = view(tmp_path / "page.html")
+    tab.select_option("#client", "7")
+    with tab.expect_navigation():
+        pass
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#chosen") == "Client 7"
+
+
 def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
     folder = Path(shutil.copytree(runs["um"], tmp_path / "um"))
     (folder / "summary.json").unlink()

@@ -754,13 +754,14 @@ document.getElementById("theme").addEventListener("click", () => { const next = 
 document.getElementById("run").addEventListener("change", event => { state.run = +event.target.value; state.step = null; state.audit = -1; state.greedy = null; const y = scrollY; render(); scrollTo({ top: y, behavior: "instant" }); });
 document.addEventListener("keydown", event => { if (event.key === "Escape") { tip.hidden = true; if (state.client !== null) select(null); } });
 
+const { live, reload } = document.documentElement.dataset;
 state.run = Math.max(0, DATA.runs.findIndex(r => r.helpers));
+if (+reload) Object.assign(state, JSON.parse(kept.get("state") || "{}")); // a page of a running run reads itself again
 render();
 let wide = innerWidth, waiting = 0;
 addEventListener("resize", () => { if (innerWidth === wide) return; wide = innerWidth; clearTimeout(waiting); waiting = setTimeout(() => redraw(), 120); });
 
 // ---------------------------------------------------------------- news
-const { live, reload } = document.documentElement.dataset;
 async function ask() {
   try {
     const answer = await fetch(`${live}?since=${encodeURIComponent(DATA.stamp || "")}`, { cache: "no-store" });
@@ -769,4 +770,8 @@ async function ask() {
   setTimeout(ask, 1500);
 }
 if (live) setTimeout(ask, 1500);
-if (+reload) setTimeout(() => location.reload(), 1000 * reload);
+if (+reload) setTimeout(() => {
+  const { client, audit, x, y } = state;
+  kept.set("state", JSON.stringify({ client, audit, x, y }));
+  location.reload();
+}, 1000 * reload);
