@@ -1,7 +1,7 @@
 """Claim: the page of a run with 1000 clients and 500 rounds is under 15 MB and opens in under 3 seconds in Chromium.
 
-The record is made up, in the form that a run writes, over a real split of 60,000 pictures: every client has five helpers at
-every round. Prints the seconds that the page takes to make, its size, and the seconds from the address to the drawn page (n = 3).
+The record is made up, in the form that a run writes, over a real split of 60,000 pictures: every client has a list of
+about five at every round. Prints the seconds that the page takes to make, its size, and the seconds until it is drawn (n = 3).
 
     python bench/report.py
 """

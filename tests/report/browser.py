@@ -17,10 +17,14 @@ def system_browser() -> str | None:
 
 def own_browser() -> str | None:
     """The one that playwright has installed for itself."""
-    from playwright.sync_api import sync_playwright
+    try:
+        from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as p:
-        path = p.chromium.executable_path
+        with sync_playwright() as p:
+            path = p.chromium.executable_path
+    except Exception as e:  # a machine on which it does not run at all: the tests are skipped, not failed
+        print(f"playwright does not run here: {e}")
+        return None
     return path if Path(path).exists() else None
 
 

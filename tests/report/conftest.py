@@ -25,6 +25,9 @@ def chromium() -> Iterator[Any]:
         path = browsers.system_browser() or p.chromium.executable_path
         if not Path(path).exists():
             pytest.skip("no Chromium here: python tests/report/browser.py installs one")
-        browser = p.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        try:
+            browser = p.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        except api.Error as e:
+            pytest.skip(f"{path} does not start: {str(e).splitlines()[0]}")
         yield browser
         browser.close()
