@@ -125,6 +125,11 @@ def knows_report(path: Path) -> bool:
     return any(name[:2] == ("kithkin", "report") for name in imported_by(path))
 
 
+def test_the_paper_is_known_by_the_command_line_alone():
+    known = {module_of(path)[1] for path in FILES if ("kithkin", "paper") in {name[:2] for name in imported_by(path)}}
+    assert known == {"cli", "paper"}
+
+
 def test_data_comes_without_torch():
     command = "import sys, kithkin, kithkin.data; print('torch' in sys.modules)"
     ran = subprocess.run(

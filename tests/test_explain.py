@@ -24,6 +24,7 @@ def made(method: str, layout: Layout, **settings: object):
 
 LOCAL_PARTS = {
     "um": set(),
+    "um-plus": set(),
     "local": {"body", "norm", "head"},
     "fixavg": set(),
     "fixprox": set(),

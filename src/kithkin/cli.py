@@ -251,6 +251,19 @@ def _export_metrics(argv: Sequence[str]) -> None:
     _of_reports("export-metrics", argv)
 
 
+def _paper(argv: Sequence[str]) -> None:
+    """Regenerate the paper's tables and figures, ours beside theirs."""
+    from kithkin.paper import commands
+    from kithkin.paper.recipes import RECIPES
+
+    known: dict[str, Callable[[Sequence[str]], None]] = {
+        "list": _tyro("kithkin paper list", commands.list_recipes),
+        "report": _tyro("kithkin paper report", commands.report),
+    }
+    known |= {name: _tyro(f"kithkin paper {name}", commands.regenerating(name)) for name in RECIPES}
+    _dispatch("kithkin paper", known, argv)
+
+
 def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]], None]:
     """A function as a command; its parameters without a default are positional."""
 
@@ -281,15 +294,19 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": _demo,
     "methods": _methods,
     "data": _data,
+    "paper": _paper,
 }
 
 
 def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], argv: Sequence[str]) -> None:
     if not argv or argv[0] in ("-h", "--help"):
-        about = (__import__("kithkin").__doc__ or "").splitlines()[0] if prog == "kithkin" else _data.__doc__
+        about = (
+            (__import__("kithkin").__doc__ or "").splitlines()[0] if prog == "kithkin" else COMMANDS[prog.split()[1]].__doc__
+        )
         print(f"usage: {prog} COMMAND [flags]\n\n{about}\n\ncommands (each has --help):")
+        width = max(10, *map(len, commands))
         for name, command in commands.items():
-            print(f"  {name:14} {(command.__doc__ or '').splitlines()[0]}")
+            print(f"  {name:{width}} {(command.__doc__ or '').splitlines()[0]}")
         return
     if argv[0] not in commands:
         raise unknown("command", argv[0], commands)

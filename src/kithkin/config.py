@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -94,9 +95,12 @@ def some(value: Any) -> Any:
     return value
 
 
+hints_of = cache(get_type_hints)  # slow, and asked for every cell of a table
+
+
 def check_choices(settings: Any) -> None:
     """Refuse a word that is none of a field's choices."""
-    for name, kind in get_type_hints(type(settings)).items():
+    for name, kind in hints_of(type(settings)).items():
         value = getattr(settings, name)
         if get_origin(kind) is Literal and value not in get_args(kind):
             raise unknown("--" + name.replace("_", "-"), str(value), get_args(kind))

@@ -18,6 +18,7 @@ from kithkin.methods import METHODS, Method, check, method_for, sees_all_labels
 from kithkin.methods.fedavg import FedAvg
 from kithkin.methods.mix import Mix
 from kithkin.methods.um import Um
+from kithkin.methods.um_plus import UmPlus
 from kithkin.nets import Layout, ResNet9, layout_of
 
 
@@ -51,7 +52,7 @@ def shared_numbers(method: Method, layout: Layout) -> torch.Tensor:
         return method.shared
     if isinstance(method, Mix):
         return torch.stack([m.shared for m in method.methods]).all(0)
-    return torch.full((layout.size,), isinstance(method, Um) and method.M > 1)
+    return torch.full((layout.size,), isinstance(method, UmPlus) or (isinstance(method, Um) and method.M > 1))
 
 
 def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str, str]]:
@@ -59,6 +60,12 @@ def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str
     K = some(config.clients)
     cohort = cohort_size(K, some(config.sample_rate))
     size = layout.size * NUMBER
+    if isinstance(method, UmPlus):
+        common = ("each round, common model", f"{cohort} models down: {amount(cohort * size)}")
+        if method.um.M > 1:
+            return [*traffic(method.um, config, layout), common]
+        warm = ("once, warm-up", f"{K} models up: {amount(K * size)}")
+        return [warm, ("each round, upload", f"{cohort} models: {amount(cohort * size)}"), common]
     if isinstance(method, Um):
         if method.M == 1:
             return [("each round", "nothing: every client trains alone")]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kithkin.compute.graphs import ROWS, deal
+from kithkin.compute.graphs import SIZES, deal, sizes
 from kithkin.compute.jobs import Fit, Lesson, Predict, Recipe
 
 NONE = torch.zeros(0, dtype=torch.int64)
@@ -50,5 +50,13 @@ def test_other_pictures_are_another_piece_and_other_passes_the_end_of_it():
 
 
 def test_one_model_asked_by_everybody_is_on_every_lane():
-    hands = deal([predict(0, ROWS) for _ in range(40)], 4)
+    hands = deal([predict(0, 128) for _ in range(40)], 4)
     assert all(8 <= sum(map(len, hand)) <= 12 for hand in hands)
+
+
+@given(st.integers(0, 2000))
+def test_passes_take_all_pictures_and_only_the_last_is_not_full(n: int):
+    passes = sizes(n)
+    assert sum(passes) >= n > sum(passes[:-1]) or n == 0 == len(passes)
+    assert sum(passes) - n < SIZES[-1]
+    assert {*passes} <= {*SIZES}

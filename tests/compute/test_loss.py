@@ -175,12 +175,14 @@ def test_weighted_and_plain_sums_by_hand():
     log_2, log_3 = 0.693147, 1.098612
     far = (2 * log_3 - log_2) / 3
     plain, weighted = replace(FIXMATCH, objective="alternate"), replace(FIXMATCH, objective="weighted")
+    both = replace(FIXMATCH, objective="sum")
     assert step_loss(net, plain, labelled, None, mu=0.3).item() == pytest.approx(log_3, abs=1e-5)
     assert step_loss(net, plain, None, unlabelled, mu=0.3).item() == pytest.approx(far, abs=1e-5)
     assert step_loss(net, weighted, labelled, unlabelled, mu=0.3).item() == pytest.approx(0.3 * log_3 + 0.7 * far, abs=1e-5)
+    assert step_loss(net, both, labelled, unlabelled, mu=0.3).item() == pytest.approx(log_3 + far, abs=1e-5)
 
 
-def test_only_fixmatch_augments():
+def test_only_fixmatch_augments_unasked():
     keys = torch.arange(6)
     net = Network(linear, CPU)
     net.load(sharp())
@@ -189,3 +191,19 @@ def test_only_fixmatch_augments():
     alternate, fixmatch = (step_loss(net, r, x, None, mu=1) for r in (replace(FIXMATCH, objective="alternate"), FIXMATCH))
     assert alternate.item() == pytest.approx(plain.item(), abs=1e-6)
     assert fixmatch.item() != pytest.approx(plain.item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("views", ["weak", "strong"])
+def test_given_targets_may_be_taught_on_augmented_pictures(views: str):
+    """Labelled pictures weakly, unlabelled ones as the recipe says; the targets stay as they are given."""
+    keys, targets = torch.arange(6), torch.eye(3)[torch.arange(6) % 3]
+    net = Network(linear, CPU)
+    net.load(sharp())
+    recipe = replace(FIXMATCH, objective="weighted", views=views)
+    labelled, unlabelled = half(pictures(6), keys, torch.arange(6) % 3), half(pictures(6), keys + 9, targets)
+    x = scaled(pictures(6))
+    seen = augment.weak(x, keys + 9, False) if views == "weak" else augment.strong(x, (keys + 9) ^ STRONG, False)
+    own = functional.cross_entropy(net.module(centred(augment.weak(x, keys, False))), torch.arange(6) % 3)
+    far = functional.cross_entropy(net.module(centred(seen)), torch.arange(6) % 3)
+    got = step_loss(net, recipe, labelled, unlabelled, mu=torch.tensor(0.25))
+    assert got.item() == pytest.approx((0.25 * own + 0.75 * far).item(), abs=1e-5)

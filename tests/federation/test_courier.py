@@ -87,7 +87,7 @@ def test_fine_tuning_comes_before_the_exam_and_differs_from_round_to_round():
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_an_exam_gives_the_same_marks_each_time_and_changes_nothing(name):
     clients = clients_of((6, 3), (3, 6))
-    method = method_of(name, normed, **({"helpers": 2, "candidates": 0} if name == "um" else {}))
+    method = method_of(name, normed, **({"helpers": 2, "candidates": 0} if name in ("um", "um-plus") else {}))
     world = simulate(method, clients, normed, [{0, 1}])
     courier = courier_of(clients, normed)
     first = courier.examine(method, world.server, world.states, world.round)

@@ -78,7 +78,7 @@ def test_the_world_opens_before_a_warm_up_or_before_round_one():
     for name in sorted(METHODS):
         method = make(name)
         world = open_world(method, CLIENTS, W0)
-        assert world.round == (-1 if name in ("um", "local") else 0)
+        assert world.round == (-1 if name in ("um", "um-plus", "local") else 0)
         assert len(world.states) == 3
         assert world.ledger == Ledger()
 
@@ -96,7 +96,7 @@ def test_a_round_counts_one_on_and_leaves_who_was_not_visited_as_it_was():
 
 
 def opened(name, clients, courier):
-    method = make(name, **({"helpers": 2, "candidates": 1, "refresh_every": 1} if name == "um" else {}))
+    method = make(name, **({"helpers": 2, "candidates": 1, "refresh_every": 1} if name in ("um", "um-plus") else {}))
     world = open_world(method, clients, W0)
     for trained in ({0, 1, 2}, {0, 1}):
         world, _ = play(method, courier, world, trained)
@@ -213,7 +213,7 @@ def test_real_training_that_diverges_is_noticed():
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_the_order_of_visits_changes_no_reply(name):
     clients = clients_of((3, 4), (0, 5), (4, 0))
-    method = method_of(name, normed, **({"helpers": 2, "candidates": 1} if name == "um" else {}))
+    method = method_of(name, normed, **({"helpers": 2, "candidates": 1} if name in ("um", "um-plus") else {}))
     courier = courier_of(clients, normed)
     world = simulate(method, clients, normed, [{0, 2}])
     briefs = {k: method.brief(world.server, k, 2, True) for k in range(3)}
@@ -253,10 +253,10 @@ class Backwards(LocalCourier):
         return {k: replies[k] for k in reversed(replies)}
 
 
-@pytest.mark.parametrize("name", ["fixavg", "mix", "um"])
+@pytest.mark.parametrize("name", ["fixavg", "mix", "um", "um-plus"])
 def test_the_order_in_which_replies_arrive_changes_nothing(name):
     clients = clients_of((3, 4), (2, 5), (4, 1), (5, 2), (1, 2))
-    method = method_of(name, normed, **({"helpers": 2, "candidates": 1} if name == "um" else {}))
+    method = method_of(name, normed, **({"helpers": 2, "candidates": 1} if name in ("um", "um-plus") else {}))
     everyone = set(range(5))
     worlds = []
     for courier in (courier_of(clients, normed), Backwards(clients, [], courier_of(clients, normed).compute)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from kithkin.nets import layout_of
 CPU = torch.device("cpu")
 # The vector of this network: body | gamma, beta | head, head | running mean, running variance.
 LAYOUT = layout_of(nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1), nn.Linear(1, 2, bias=False)))
+# Seven numbers for UM+, which wants a bias in the last layer: body | head, head | bias, bias | running mean, running variance.
+BIASED = layout_of(nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1, affine=False), nn.Linear(1, 2)))
 W0 = torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0])
 TRAINING = Training(epochs=2, batch_size=4, lr=0.125, momentum=0.5, flip=True)
 SETTING = Setting(LAYOUT, TRAINING, rounds=8, seed=0, device=CPU)
@@ -24,7 +26,8 @@ SETTING = Setting(LAYOUT, TRAINING, rounds=8, seed=0, device=CPU)
 def make(name: str, **changes: Any) -> Any:
     """A method on the seven numbers, its settings changed."""
     settings = METHODS[name].settings
-    return METHODS[name].make(type(settings)(**{**vars(settings), **changes}), SETTING)
+    setting = replace(SETTING, layout=BIASED) if name == "um-plus" else SETTING
+    return METHODS[name].make(type(settings)(**{**vars(settings), **changes}), setting)
 
 
 def client(number: int, labelled: int, unlabelled: int, seed: int = 0) -> Client:

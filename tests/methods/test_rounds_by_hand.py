@@ -90,7 +90,7 @@ AVERAGING = [
 
 
 def test_every_method_has_its_round_here():
-    assert {row[0] for row in AVERAGING} | {"mix", "um", "local"} == set(METHODS)
+    assert {row[0] for row in AVERAGING} | {"mix", "um", "um-plus", "local"} == set(METHODS)
 
 
 def test_the_seven_numbers_are_body_norm_head_and_statistics():
@@ -169,7 +169,7 @@ def test_mix_is_fixavg_fixprox_and_fixbn_side_by_side():
     ]
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"um", "local"}))
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"um", "um-plus", "local"}))
 def test_who_is_not_sampled_is_not_visited(name):
     method = make(name)
     assert method.brief(method.open(2, W0), 0, 1, False) is None

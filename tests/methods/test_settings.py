@@ -11,7 +11,7 @@ from kithkin.errors import KithkinError
 from kithkin.methods import METHODS, check, sees_all_labels
 
 AT_LEAST_ONE = {
-    "helpers": ["um"],
+    "helpers": ["um", "um-plus"],
     "mc_samples": ["um", "local"],
     "refresh_every": ["um"],
     "personal_layers": ["fedper"],
@@ -23,15 +23,19 @@ AT_LEAST_ZERO = {
     "candidates": ["um"],
     "search_rounds": ["um"],
     "warmup_epochs": ["um", "local"],
-    "threshold": ["fixavg", "fedavg-sl", "mix"],
+    "threshold": ["fixavg", "fedavg-sl", "mix", "um-plus"],
     "lambda_u": ["fixavg", "pfedme"],
     "fedavg_rounds": ["lg-fedavg"],
+    "window": ["um-plus"],
+    "tune_epochs": ["um-plus"],
+    "tune_lr": ["um-plus"],
 }
 ABOVE_ZERO = {
     "prox": ["fixprox", "fedprox-sl", "mix", "pfedme"],
     "personal_lr": ["pfedme"],
     "outer_lr": ["pfedme"],
     "server_mix": ["pfedme"],
+    "smoothing": ["um-plus"],
 }
 
 

@@ -90,7 +90,12 @@ def small_run(out: Path, **flags: Any) -> Result:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_two_rounds_of_every_method_give_the_same_models(method: str, tmp_path: Path):
-    few = {"um": {"helpers": 3, "warmup_epochs": 1}, "local": {"warmup_epochs": 1}, "lg-fedavg": {"fedavg_rounds": 1}}
+    few = {
+        "um": {"helpers": 3, "warmup_epochs": 1},
+        "um-plus": {"helpers": 3, "warmup_epochs": 1},
+        "local": {"warmup_epochs": 1},
+        "lg-fedavg": {"fedavg_rounds": 1},
+    }
     for compute in ("eager", "graphs"):
         small_run(tmp_path / compute, method=method, compute=compute, precision="fp32", **few.get(method, {}))
     eager, graphs = (load_file(tmp_path / compute / "models.safetensors") for compute in ("eager", "graphs"))

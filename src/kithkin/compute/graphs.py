@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -24,9 +25,8 @@ from kithkin.compute.plan import Batch, Step, schedule
 from kithkin.nets import Network
 from kithkin.nets.fast import why_not
 
-LANES = 5  # clients in training at once: more of them only crowd one another out
-ASKERS = 8  # models asked for predictions at once
-ROWS = 128  # pictures per captured forward pass outside training
+LANES = 5  # clients in flight: more of them only crowd one another out
+SIZES = (256, 128, 64)  # pictures per captured forward pass outside training
 TAPE = 64  # steps a tape holds at first; it grows as needed
 
 
@@ -84,8 +84,8 @@ class Lane:
         self.mu = torch.zeros((), device=device)
         self.total = torch.zeros((), device=device)
         self.tapes: dict[bool, Tape] = {}
-        self.feed = torch.zeros(3, ROWS, dtype=torch.int64, device=device)  # of a prediction: rows, first keys, their strides
-        self.shift = torch.zeros(ROWS, classes, device=device)
+        self.feed = torch.zeros(3, SIZES[0], dtype=torch.int64, device=device)  # rows, first keys, their strides
+        self.shift = torch.zeros(SIZES[0], classes, device=device)
         self.holds: Tensor | None = None  # the model that was loaded last, where nothing has trained it since
         self.descent: Any = None
         if self.net.low is not None:
@@ -198,25 +198,27 @@ class Lane:
         feed = torch.cat([torch.cat([job.rows for job in jobs])[None], keys])
         shifts = [job.shift.expand(n, -1) for job, n in zip(jobs, lengths, strict=True) if job.shift is not None]
         shift = torch.cat(shifts) if shifted else None
-        for start in range(0, feed.shape[1], ROWS):
-            n = min(ROWS, feed.shape[1] - start)
+        start = 0
+        for size in sizes(feed.shape[1]):
+            n = min(size, feed.shape[1] - start)
             self.feed[:, :n] = feed[:, start : start + n]
             if shift is not None:
                 self.shift[:n] = shift[start : start + n]
-            kind = ("predict", passes, shifted, images.data_ptr())
-            captured = self._captured(kind, lambda: self._answer(images, passes, shifted))
+            kind = ("predict", size, passes, shifted, images.data_ptr())
+            captured = self._captured(kind, partial(self._answer, images, size, passes, shifted))
             captured.graph.replay()
             answer[start : start + n] = captured.answer[:n]
-        return feed.shape[1]
+            start += n
+        return start
 
     @torch.no_grad()
-    def _answer(self, images: Tensor, passes: int, shifted: bool) -> Tensor:
+    def _answer(self, images: Tensor, size: int, passes: int, shifted: bool) -> Tensor:
         self.net.module.eval()
-        rows, first, stride = self.feed
+        rows, first, stride = self.feed[:, :size]
         x = centred(scaled(images[rows]))
         keys = first + torch.arange(passes, device=self.device)[:, None] * stride
         logits = (self.net.passes(x, keys) if passes else self.net(x)[None]).float()
-        return (logits + self.shift if shifted else logits).softmax(2).mean(0)
+        return (logits + self.shift[:size] if shifted else logits).softmax(2).mean(0)
 
     def _captured(self, kind: tuple[Any, ...], run: Callable[[], Tensor]) -> Captured:
         """The graph of this kind; the first time it is rehearsed and captured, and what that did to the buffers undone."""
@@ -245,6 +247,15 @@ class Lane:
             self.net.low.copy_(self.net.w)
         self.graphs[kind] = Captured(graph, answer, self.tables)
         return self.graphs[kind]
+
+
+def sizes(n: int) -> list[int]:
+    """Passes for n pictures: the largest that are filled, and one that takes the rest."""
+    passes: list[int] = []
+    while n > 0:
+        passes.append(next((size for size in SIZES if size <= n), SIZES[-1]))
+        n -= passes[-1]
+    return passes
 
 
 def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
@@ -290,18 +301,16 @@ class Graphs:
     def _work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
         if self.bf16 and not self.lanes and (reason := why_not()):
             self.say(f"Triton does not work here ({reason}): going on with PyTorch's own kernels, which are slower.")
-        most = self.most if any(isinstance(job, Fit) for job in jobs) else max(self.most, ASKERS)
-        while len(self.lanes) < min(most, len(jobs)):
+        while len(self.lanes) < min(self.most, len(jobs)):
             self.lanes.append(self._lane())
-        lanes = self.lanes[:most]
         now = torch.cuda.current_stream(self.device)
-        hands = deal(jobs, len(lanes))
+        hands = deal(jobs, len(self.lanes))
         answers: list[Any] = [None] * len(jobs)
         rooms = [[self._room(jobs, piece, answers) for piece in hand] for hand in hands]
-        for lane in lanes:
+        for lane in self.lanes:
             lane.stream.wait_stream(now)
         for turn in range(max(map(len, hands), default=0)):
-            for lane, hand, room in zip(lanes, hands, rooms, strict=True):
+            for lane, hand, room in zip(self.lanes, hands, rooms, strict=True):
                 with torch.cuda.stream(lane.stream):
                     for piece, answer in zip(hand[turn : turn + 1], room[turn : turn + 1], strict=True):
                         job = jobs[piece[0]]
@@ -309,9 +318,9 @@ class Graphs:
                             lane.fit(job, answer)
                         else:
                             lane.predict([cast(Predict, jobs[i]) for i in piece], answer)
-        for lane in lanes:
+        for lane in self.lanes:
             now.wait_stream(lane.stream)
-        if any(isinstance(job, Fit) and not job.w.is_cuda for job in jobs):
+        if any(isinstance(job, Fit) and job.w.device != self.device for job in jobs):
             now.synchronize()
         return answers
 
@@ -319,8 +328,9 @@ class Graphs:
         """Where the answers will lie, taken on the caller's stream; those of one model's predictions side by side."""
         job = jobs[piece[0]]
         if isinstance(job, Fit):
-            w = torch.empty_like(job.w, pin_memory=not job.w.is_cuda)
-            anchor = torch.empty_like(w, pin_memory=not w.is_cuda) if job.recipe.anchor_rate else w
+            pinned = self.device.type == "cuda" and not job.w.is_cuda
+            w = torch.empty_like(job.w, pin_memory=pinned)
+            anchor = torch.empty_like(w, pin_memory=pinned) if job.recipe.anchor_rate else w
             answers[piece[0]] = Fitted(w, anchor, torch.zeros((), device=self.device))
             return answers[piece[0]]
         lengths = [len(cast(Predict, jobs[i]).rows) for i in piece]

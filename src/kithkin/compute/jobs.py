@@ -34,10 +34,11 @@ class Recipe:
     """How a model is trained on a client; the same for every client of a run.
 
     `alternate` passes over the labelled data, then over the unlabelled data with soft targets (Algorithm 1); `weighted` takes
-    both losses in one step, mu_k and 1 - mu_k (1); `fixmatch` takes its own labels from weakly augmented pictures.
+    both losses in one step, mu_k and 1 - mu_k (1), `sum` both as they are; so does `fixmatch`, with labels of its own from
+    weakly augmented pictures.
     """
 
-    objective: Literal["alternate", "weighted", "fixmatch"]
+    objective: Literal["alternate", "weighted", "sum", "fixmatch"]
     epochs: int
     batch_size: int
     lr: float
@@ -48,6 +49,7 @@ class Recipe:
     threshold: float = 0.95
     lambda_u: float = 1.0
     flip: bool = False
+    views: Literal["plain", "weak", "strong"] = "plain"  # how given targets' pictures are shown; labelled ones at most weakly
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,8 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
     keys: list[Tensor] = []
     if labelled:
         x = scaled(labelled.pictures)
-        xs.append(centred(augment.weak(x, labelled.keys, recipe.flip) if fixmatch else x))
+        moved = fixmatch or recipe.views != "plain"
+        xs.append(centred(augment.weak(x, labelled.keys, recipe.flip) if moved else x))
         keys.append(labelled.keys)
     certain = guess = None
     if unlabelled:
@@ -59,7 +60,10 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
             network.module.train()
             confidence, guess = p.max(1)
             certain = (confidence >= recipe.threshold).float()
+        if fixmatch or recipe.views == "strong":
             x = augment.strong(x, unlabelled.keys ^ STRONG, recipe.flip)
+        elif recipe.views == "weak":
+            x = augment.weak(x, unlabelled.keys, recipe.flip)
         xs.append(centred(x))
         keys.append(unlabelled.keys)
     with network.throwing(torch.cat(keys)):

@@ -28,6 +28,7 @@ class Helper:
     version: int
     w: Tensor
     score: Score | None = None
+    evidence: int = 0  # labelled pictures behind it, where a method asks for that
 
     @property
     def relation(self) -> float:
@@ -35,7 +36,7 @@ class Helper:
 
     def next(self, w: Tensor) -> Helper:
         """The same client's model, one version on."""
-        return Helper(self.client, self.version + 1, w)
+        return replace(self, version=self.version + 1, w=w, score=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,9 +23,10 @@ from kithkin.methods.local import local
 from kithkin.methods.mix import Globals, Mix, Owns
 from kithkin.methods.pfedme import pfedme
 from kithkin.methods.um import Newest, Pool, Um, UmState
+from kithkin.methods.um_plus import Commons, PlusState, UmPlus, bias_of
 from kithkin.nets import Layout
 
-STATES = (Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, Pool, Score, UmState)
+STATES = (Commons, Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, PlusState, Pool, Score, UmState)
 """Every class that server and client states are made of: what a checkpoint may hold."""
 
 
@@ -46,10 +47,7 @@ class LocalSettings(WarmSettings):
 
 
 @dataclass(frozen=True)
-class UmSettings(WarmSettings):
-    losses: Literal["alternate", "weighted"] = "alternate"
-    """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
-
+class ListSettings(WarmSettings):
     helpers: int = 5
     """M, length of the helper list, the client itself included."""
     candidates: int = 2
@@ -60,6 +58,30 @@ class UmSettings(WarmSettings):
     """nu, fetch newer versions of the helpers every so many rounds."""
     relation: Terms = "both"
     """Which terms of the relation (13) count."""
+
+
+@dataclass(frozen=True)
+class UmSettings(ListSettings):
+    losses: Literal["alternate", "weighted"] = "alternate"
+    """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
+
+
+@dataclass(frozen=True)
+class UmPlusSettings(ListSettings):
+    losses: Literal["sum", "weighted", "alternate"] = "sum"
+    """sum: both losses in each step, as they are; weighted, alternate: as in um."""
+    threshold: float = 0.9
+    """A pseudo label is taken where the vote is at least this certain; above 1 none is."""
+    smoothing: float = 1.0
+    """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
+    window: float = 0.2
+    """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
+    views: Literal["plain", "weak", "strong"] = "plain"
+    """How unlabelled pictures are augmented for training; labelled ones at most weakly."""
+    tune_epochs: int = 0
+    """Local passes over the client's data before each evaluation."""
+    tune_lr: float = 0.1
+    """Their learning rate, as a share of --lr."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +147,12 @@ class Setting:
     device: torch.device
 
 
-def _recipe(objective: Literal["alternate", "weighted", "fixmatch"], at: Setting, **more: Any) -> Recipe:
+def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: Setting, **more: Any) -> Recipe:
     t = at.training
     return Recipe(objective, t.epochs, t.batch_size, t.lr, t.momentum, flip=t.flip, **more)
 
 
-def _um(s: UmSettings, at: Setting) -> Um:
+def _um(s: UmSettings | UmPlusSettings, at: Setting) -> Um:
     recipe = _recipe(s.losses, at)
     return Um(
         s.helpers,
@@ -143,6 +165,13 @@ def _um(s: UmSettings, at: Setting) -> Um:
         s.warmup_epochs,
         at.seed,
     )
+
+
+def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
+    um = _um(s, at)
+    um = replace(um, recipe=replace(um.recipe, views=s.views))
+    tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
+    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, tune)
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
@@ -192,10 +221,12 @@ class Entry:
     summary: str
     settings: Any  # the method's settings with their defaults
     make: Callable[[Any, Setting], Method]
+    revision: int = 1  # raised by a change that alters the method's numbers: `kithkin paper` then runs its cells anew
 
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
+    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),
@@ -247,14 +278,24 @@ def check(name: str, settings: Any, clients: int) -> None:
     ):
         if field in values and values[field] < 1:
             raise bad(field, values[field], "must be 1 or more")
-    for field in ("candidates", "search_rounds", "warmup_epochs", "threshold", "lambda_u", "fedavg_rounds"):
+    for field in (
+        "candidates",
+        "search_rounds",
+        "warmup_epochs",
+        "threshold",
+        "lambda_u",
+        "fedavg_rounds",
+        "window",
+        "tune_epochs",
+        "tune_lr",
+    ):
         if values.get(field) is not None and values[field] < 0:
             raise bad(field, values[field], "must be 0 or more")
-    for field in ("prox", "personal_lr", "outer_lr", "server_mix"):
+    for field in ("prox", "personal_lr", "outer_lr", "server_mix", "smoothing"):
         if field in values and not values[field] > 0:
             why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
             raise bad(field, values[field], "must be above 0" + why)
-    if isinstance(settings, UmSettings):
+    if isinstance(settings, ListSettings):
         if settings.helpers > clients:
             raise bad("helpers", settings.helpers, f"must not exceed the {clients} clients")
         left = clients - settings.helpers

@@ -51,6 +51,7 @@ class Parcel:
     version: int
     w: Tensor
     size: int
+    evidence: int = 0  # labelled pictures behind it, where a method asks for that
 
 
 SERVER = -1

@@ -9,8 +9,9 @@ T    MC-dropout passes                  mu   labelled share of a client (2)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,6 +21,9 @@ from kithkin import rng
 from kithkin.compute import Fit, Predict, Recipe, all_of
 from kithkin.helpers import Helper, HelperList, Score, Terms, average, entropy, least_uncertain, relation
 from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply, certain_labels
+
+Judge = Callable[[Sequence[Helper]], Awaitable[list[Helper]]]
+"""Gives helpers their scores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,17 +103,7 @@ class Um:
     async def visit(self, client: Client, state: UmState, brief: Brief) -> Reply:
         if brief.round == 0:
             return await self.warm_up(client, state)
-        refused = {h.client: h for h in state.refused}
-        least = min((h.relation for h in state.helpers if h.client != client.number), default=0.0)
-        full = len(state.helpers) == self.M
-        candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
-        candidates = await self.score(client, candidates)
-        helpers = state.helpers.test_and_set(candidates)
-        refused |= {h.client: h for h in held([*state.helpers, *candidates])}
-        refused = {j: h for j, h in refused.items() if j not in helpers}
-        newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
-        helpers = helpers.refresh(await self.score(client, newer))
-        helpers = helpers.fill(await self.score(client, unpack(brief, "fill")))
+        helpers, refused = await self.reconsider(state, brief, partial(self.score, client))
 
         loss = labels = None
         parcels: tuple[Parcel, ...] = ()
@@ -127,7 +121,23 @@ class Um:
             loss = fitted.loss
             helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))
             parcels = self.to_pool("upload", helpers)
-        return Reply(UmState(helpers, tuple(refused.values())), parcels, holds=held(helpers), loss=loss, labels=labels)
+        return Reply(UmState(helpers, refused), parcels, holds=held(helpers), loss=loss, labels=labels)
+
+    async def reconsider(self, state: UmState, brief: Brief, score: Judge) -> tuple[HelperList, tuple[Held, ...]]:
+        """The list after search, refresh and fill, and the candidates that were refused."""
+        owner = state.helpers.owner
+        refused = {h.client: h for h in state.refused}
+        least = min((h.relation for h in state.helpers if h.client != owner), default=0.0)
+        full = len(state.helpers) == self.M
+        candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
+        candidates = await score(candidates)
+        helpers = state.helpers.test_and_set(candidates)
+        refused |= {h.client: h for h in held([*state.helpers, *candidates])}
+        refused = {j: h for j, h in refused.items() if j not in helpers}
+        newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
+        helpers = helpers.refresh(await score(newer))
+        helpers = helpers.fill(await score(unpack(brief, "fill")))
+        return helpers, tuple(refused.values())
 
     async def warm_up(self, client: Client, state: UmState) -> Reply:
         """Algorithm 1, lines 3-4: own labelled data only, so that no untrained model is chosen as a helper."""
@@ -142,15 +152,16 @@ class Um:
         own = helpers.own
         return (Parcel(cause, own.client, own.version, own.w, own.w.numel()),) if self.M > 1 else ()
 
-    async def score(self, client: Client, helpers: Sequence[Helper]) -> list[Helper]:
+    async def score(self, client: Client, helpers: Sequence[Helper], shift: Tensor | None = None) -> list[Helper]:
         """Relation (13) and answers on D_k^u (9). Kept beside the model: once per (client, helper, version)."""
         if self.M == 1 and (self.labelled_only or self.recipe.objective == "fixmatch"):
             return list(helpers)  # alone, and asked for no labels: nobody would read a score
         if not helpers:
             return []
         keys = [client.key("score", h.client, h.version) for h in helpers]
-        passes = [Predict(h.w, client.images, client.unlabelled, self.T, key) for h, key in zip(helpers, keys, strict=True)]
-        plain = [Predict(h.w, client.images, client.labelled) for h in helpers]
+        models = [h.w for h in helpers]
+        passes = [Predict(w, client.images, client.unlabelled, self.T, key, shift) for w, key in zip(models, keys, strict=True)]
+        plain = [Predict(w, client.images, client.labelled, shift=shift) for w in models]
         answers = await all_of([*passes, *plain])
         p_u, p_s = torch.stack(answers[: len(helpers)]), torch.stack(answers[len(helpers) :])
         related = relation(p_u, p_s.argmax(2) == client.classes, client.mu, self.terms)
@@ -170,7 +181,7 @@ class Um:
 
 
 def unpack(brief: Brief, cause: Cause) -> list[Helper]:
-    return [Helper(p.client, p.version, p.w) for p in brief.sent(cause)]
+    return [Helper(p.client, p.version, p.w, evidence=p.evidence) for p in brief.sent(cause)]
 
 
 def held(helpers: Iterable[Helper]) -> tuple[Held, ...]:

@@ -39,6 +39,7 @@ from kithkin.federation import (
 )
 from kithkin.methods import METHODS, Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.um import Um, UmState
+from kithkin.methods.um_plus import UmPlus
 from kithkin.nets import ResNet9, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
@@ -136,6 +137,9 @@ class Federation:
         }
 
 
+Look = Callable[[Federation, World], None]
+
+
 def assemble(
     config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Callable[[], nn.Module] | None = None
 ) -> Federation:
@@ -192,8 +196,14 @@ def home_of(config: RunConfig) -> Path:
     return Path("runs") / f"{config.method}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}"
 
 
-def run(config: RunConfig, settings: Any = None, out: Path | None = None, display: Display | None = None) -> Result:
-    """Do a run in a new folder."""
+def run(
+    config: RunConfig,
+    settings: Any = None,
+    out: Path | None = None,
+    display: Display | None = None,
+    look: Look | None = None,
+) -> Result:
+    """Do a run in a new folder; `look` sees the trained federation before it is gone."""
     settings = entry_of(config.method).settings if settings is None else settings
     federation = assemble(config, settings)
     config = federation.config
@@ -203,10 +213,10 @@ def run(config: RunConfig, settings: Any = None, out: Path | None = None, displa
         write_json(folder.manifest, federation.manifest())
     world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device):
-        return go_on(federation, folder, world, display or Quiet())
+        return go_on(federation, folder, world, display or Quiet(), look)
 
 
-def resume(path: Path, display: Display | None = None) -> Result:
+def resume(path: Path, display: Display | None = None, look: Look | None = None) -> Result:
     """Go on with a run from its last good checkpoint; a finished one is only read."""
     display = display or Quiet()
     folder = Folder(path)
@@ -229,7 +239,7 @@ def resume(path: Path, display: Display | None = None) -> Result:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device):
-        return go_on(federation, folder, world, display)
+        return go_on(federation, folder, world, display, look)
 
 
 def rounds_on_record(folder: Folder, config: RunConfig) -> int:
@@ -242,7 +252,7 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     return t
 
 
-def go_on(federation: Federation, folder: Folder, world: World, display: Display) -> Result:
+def go_on(federation: Federation, folder: Folder, world: World, display: Display, look: Look | None = None) -> Result:
     """Play rounds until the last, recording each."""
     config, method, courier = federation.config, federation.method, federation.courier
     rounds, K = some(config.rounds), len(federation.clients)
@@ -301,6 +311,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
         ) from None
     finally:
         display.stop()
+    if look:
+        look(federation, world)
     return finish(federation, folder, world, metrics, marks)
 
 
@@ -378,6 +390,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
     text = "".join(json.dumps(line) + "\n" for line in clients)
     method, K = federation.method, len(clients)
     costs = {}
+    method = method.um if isinstance(method, UmPlus) else method  # the formulas know of no common model
     if isinstance(method, Um) and method.M > 1:
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
@@ -391,6 +404,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "rounds": config.rounds,
         "test_at_best_val": best["test_mean"],
         "test_var_at_best_val": best["test_var"],
+        "best_val": best["val_mean"],
         "best_val_round": best["round"],
         "best_test": max(m["test_mean"] for m in evaluated),
         "final_test_mean": evaluated[-1]["test_mean"],

@@ -1,0 +1,175 @@
+"""UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
+
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes five things. What each gives: docs/um-plus.md.
+
+start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
+          helpers that started from different places.
+prior     What a client shares has no class prior in it. It trains with log pi_k added to the bias of the last layer and takes
+          that off again before the model leaves (logit adjustment: Menon et al., ICLR 2021; in federations: FedRoD, Chen and
+          Chao, ICLR 2022). Whoever receives a model adds a log prior of its own. So a client that has never seen a class does
+          not teach others to deny it, a helper is not sure of itself merely because it knows two classes, and the evaluated
+          model is personal although all clients share its weights.
+vote      A pseudo label is the mean answer of own, helpers' and common model, weighed by relation x evidence, the number of
+          labelled pictures behind a model. It is taken only where that mean is certain (`threshold`), for which nearly all of
+          the weight must name the same class: one model's confidence is not competence.
+sum       Each step takes both losses as they are, as FixMatch does: a client with few labels learns from them at full pace,
+          and what it learnt weighs little in the mean.
+steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
+
+pi_k      class frequencies of client k: its labelled pictures, the pseudo labels it took last, and `smoothing` for each class
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch's own stubs leave these open)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from kithkin.compute import Fit, Recipe
+from kithkin.errors import KithkinError
+from kithkin.helpers import Helper, HelperList, average, entropy, vote
+from kithkin.methods.base import SERVER, Brief, Cause, Client, Labels, Parcel, Reply
+from kithkin.methods.um import Pool, Um, UmState, held, unpack
+from kithkin.nets import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Commons:
+    """The server: `um`'s pool, and the common model."""
+
+    pool: Pool
+    evidence: tuple[int, ...]  # labelled pictures behind each model of the pool
+    w: Tensor  # the mean of the last cohort: where training starts
+    behind: int  # labelled pictures of that cohort
+    steady: Tensor  # the mean of `w` over the last rounds: what is evaluated
+
+
+@dataclass(frozen=True, eq=False)
+class PlusState(UmState):
+    """A client: `um`'s state, and how many of its unlabelled pictures it takes to be of each class."""
+
+    votes: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class UmPlus:
+    um: Um  # keeps the helper list, and has the settings that both have
+    bias: slice  # where the last layer's bias lies in the vector: one number a class
+    threshold: float
+    smoothing: float
+    window: float
+    tune: Recipe | None  # local training before evaluation, if any
+    opening_round: bool = True
+
+    def open(self, clients: int, w0: Tensor) -> Commons:
+        return Commons(self.um.open(clients, w0), (0,) * clients, w0, 0, w0)
+
+    def greet(self, client: Client, w0: Tensor) -> PlusState:
+        own = Helper(client.number, 0, w0, evidence=len(client.labelled))
+        return PlusState(HelperList(client.number, (own,), self.um.M))
+
+    def brief(self, server: Commons, client: int, round: int, sampled: bool) -> Brief | None:
+        """`um`'s, each model with its evidence; and for who trains the common model."""
+        brief = self.um.brief(server.pool, client, round, sampled)
+        if not brief:
+            return None
+        parcels = [replace(p, evidence=server.evidence[p.client]) for p in brief.parcels]
+        if brief.train:
+            parcels.append(Parcel("start", SERVER, round, server.w, server.w.numel(), server.behind))
+        return replace(brief, parcels=tuple(parcels))
+
+    async def visit(self, client: Client, state: PlusState, brief: Brief) -> Reply:
+        prior = self.log_prior(client, state.votes)
+        if brief.round == 0:
+            recipe = replace(self.um.recipe, epochs=self.um.warmup_epochs)
+            w = self.with_prior(state.helpers.own.w, prior)
+            fitted = await Fit(w, client.labelled_lesson(), recipe, client.key(0, "fit"))
+            helpers = await self.renew(client, state.helpers, fitted.w, prior)
+            return Reply(PlusState(helpers), upload("warm-up", helpers), len(client.labelled), held(helpers), fitted.loss)
+
+        helpers, refused = await self.um.reconsider(state, brief, partial(self.score, client, prior))
+        if not brief.train:
+            return Reply(PlusState(helpers, refused, state.votes), holds=held(helpers))
+        (common,) = await self.score(client, prior, unpack(brief, "start"))
+        y, taken = self.label(helpers, common)
+        votes = (y * taken[:, None]).sum(0)
+        prior = self.log_prior(client, votes)
+        lesson = client.lesson(y, taken.float())
+        fitted = await Fit(self.with_prior(common.w, prior), lesson, self.um.recipe, client.key(brief.round, "fit"))
+        helpers = await self.renew(client, helpers, fitted.w, prior)
+        state = PlusState(helpers, refused, votes)
+        examples = len(client.labelled) + int(taken.sum())
+        labels = Labels(y.argmax(1), taken, entropy(y))
+        return Reply(state, upload("upload", helpers), examples, held(helpers), fitted.loss, labels)
+
+    def log_prior(self, client: Client, votes: Tensor | None) -> Tensor:
+        """log pi_k, up to a constant."""
+        counts = torch.bincount(client.classes, minlength=self.bias.stop - self.bias.start).float()
+        counts = (counts if votes is None else counts + votes) + self.smoothing
+        return (counts / counts.mean()).log()
+
+    def with_prior(self, w: Tensor, log_prior: Tensor) -> Tensor:
+        """The model with this prior in its last layer's bias; with minus the prior, without it again."""
+        w = w.clone()
+        w[self.bias] += log_prior.to(w.device)
+        return w
+
+    async def score(self, client: Client, log_prior: Tensor, helpers: Sequence[Helper]) -> list[Helper]:
+        """As in `um`, of the models as they answer with the client's prior."""
+        return await self.um.score(client, helpers, log_prior)
+
+    async def renew(self, client: Client, helpers: HelperList, fitted: Tensor, log_prior: Tensor) -> HelperList:
+        """The list with the client's own new model, which from here on has no prior."""
+        own = helpers.own.next(self.with_prior(fitted, -log_prior))
+        return helpers.refresh(await self.score(client, log_prior, [own]))
+
+    def label(self, helpers: HelperList, common: Helper) -> tuple[Tensor, Tensor]:
+        """Pseudo labels of all unlabelled pictures, and which of them are taken."""
+        voters = [*helpers, common]
+        y = vote([h.score.p_u for h in voters if h.score], [h.relation * h.evidence for h in voters])
+        return y, y.amax(1) >= self.threshold
+
+    def merge(self, server: Commons, replies: dict[int, Reply], round: int) -> Commons:
+        evidence = list(server.evidence)
+        for k, reply in replies.items():
+            for parcel in reply.parcels:
+                evidence[k] = parcel.evidence
+        server = replace(server, pool=self.um.merge(server.pool, replies, round), evidence=tuple(evidence))
+        cohort = [reply for reply in replies.values() if reply.parcels and reply.examples]
+        if not cohort:
+            return server
+        uploads = [reply.parcels[0] for reply in cohort]
+        w = average([p.w for p in uploads], [reply.examples for reply in cohort])
+        steady = server.steady.lerp(w, 1 / max(1.0, self.window * round))
+        return replace(server, w=w, behind=sum(p.evidence for p in uploads), steady=steady)
+
+    async def personal(self, server: Commons, client: Client, state: PlusState, round: int) -> list[Tensor]:
+        """The steady common model with the client's prior; fine-tuned if asked for."""
+        prior = self.log_prior(client, state.votes)
+        if not self.tune:
+            return [self.with_prior(server.steady, prior)]
+        (common,) = await self.score(client, prior, [Helper(SERVER, round, server.steady, evidence=server.behind)])
+        y, taken = self.label(state.helpers, common)
+        lesson = client.lesson(y, taken.float())
+        return [(await Fit(self.with_prior(server.steady, prior), lesson, self.tune, client.key(round, "finetune"))).w]
+
+
+def upload(cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:
+    own = helpers.own
+    return (Parcel(cause, own.client, own.version, own.w, own.w.numel(), own.evidence),)
+
+
+def bias_of(layout: Layout) -> slice:
+    """Where the last layer's bias lies."""
+    for slot in layout.slots:
+        if slot.layer == 1 and len(slot.shape) == 1:
+            return slice(slot.start, slot.stop)
+    raise KithkinError(
+        "The network's last layer has no bias, where UM+ puts class priors.", "Give it one, or take another method."
+    )

@@ -1,0 +1,185 @@
+"""The commands of `kithkin paper`: list, report, and every table and figure by its name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+from rich.table import Table
+
+from kithkin.config import bad
+from kithkin.errors import KithkinError, unknown
+from kithkin.methods import entry_of
+from kithkin.paper.cells import Cell, fill, gather, strangers
+from kithkin.paper.drawing import Block, write_page
+from kithkin.paper.recipes import RECIPES, SEEDS, Plan, Rate, Scale, page, recipe_of
+from kithkin.record.run import pick_device
+
+RESULTS = Path("results")
+
+
+def list_recipes(results: Path = RESULTS) -> None:
+    """List the tables and figures, and how many of their runs are there.
+
+    Args:
+        results: Folder of the finished cells.
+    """
+    screen = Table(title="runs there / wanted, at the paper's learning rate + at the tuned one", title_justify="left")
+    for head in ("name", "what", "in the paper", "short", "paper"):
+        screen.add_column(head, no_wrap=head == "name")
+    for name, recipe in RECIPES.items():
+        counts = [
+            " + ".join(_count(recipe.plan(Plan(s, r, SEEDS[s])), results) for r in get_args(Rate)) for s in ("short", "paper")
+        ]
+        screen.add_row(name, recipe.title, recipe.place, *counts)
+    Console().print(screen)
+
+
+def _count(cells: Sequence[Cell], results: Path) -> str:
+    return f"{len(gather(cells, results).records)}/{len(cells)}"
+
+
+def regenerating(name: str) -> Callable[..., None]:
+    """The command of one table or figure."""
+
+    def command(
+        scale: Scale = "paper",
+        lr: Rate = "paper",
+        seeds: int | None = None,
+        budget: float | None = None,
+        methods: tuple[str, ...] = (),
+        alphas: tuple[float, ...] = (),
+        out: Path | None = None,
+        results: Path = RESULTS,
+        device: str | None = None,
+        quiet: bool = False,
+    ) -> None:
+        regenerate(name, scale, lr, seeds, budget, methods, alphas, out, results, device, quiet)
+
+    command.__doc__ = f"""{RECIPES[name].title} ({RECIPES[name].place}).
+
+    Runs what is missing, the important runs first, and draws what there is. Several such commands may run at once.
+
+    Args:
+        scale: smoke, seconds, on digits; short, with fewer rounds; paper, the paper's setting.
+        lr: The paper's learning rate 1e-4, or the tuned one.
+        seeds: Runs of each cell; left out, 20 at scale paper, else 1.
+        budget: Minutes after which to stop; 0 only draws.
+        methods: Run only these; all are drawn.
+        alphas: Run only at these; all are drawn.
+        out: Folder for the drawing; left out, drawn/ below the results.
+        results: Folder of the finished cells.
+        device: auto, cpu, cuda or cuda:N.
+        quiet: Show nothing while running.
+    """
+    return command
+
+
+def regenerate(
+    name: str,
+    scale: Scale = "paper",
+    lr: Rate = "paper",
+    seeds: int | None = None,
+    budget: float | None = None,
+    methods: Sequence[str] = (),
+    alphas: Sequence[float] = (),
+    out: Path | None = None,
+    results: Path = RESULTS,
+    device: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Run what is missing of a table or figure, and draw what there is."""
+    if seeds is not None and seeds < 1:
+        raise bad("seeds", seeds, "must be 1 or more")
+    if budget is not None and not budget >= 0:
+        raise bad("budget", budget, "must be 0 or more")
+    plan = Plan(scale, lr, SEEDS[scale] if seeds is None else seeds)
+    cells = recipe_of(name).plan(plan)
+    for method in methods:
+        entry_of(method)
+    for alpha in alphas:
+        if alpha not in {cell.config.alpha for cell in cells}:
+            raise unknown("alpha of this table", f"{alpha:g}", {f"{cell.config.alpha:g}" for cell in cells})
+    if device:
+        pick_device(device)
+    _tell(strangers(results))
+    chosen = [c for c in cells if (not methods or c.config.method in methods) and (not alphas or c.config.alpha in alphas)]
+    if budget != 0:
+        looks = _looks(plan)
+        wanted = [replace(c, looks=looks.get(c.file, frozenset())) for c in chosen]
+        wanted = [replace(c, config=replace(c.config, device=device)) for c in wanted] if device else wanted
+        filled = fill(wanted, results, budget, quiet)
+    else:
+        filled = None
+    grid, folder = gather(cells, results), out or results / "drawn"
+    text = write_page(folder / f"{name}{plan.stem}.md", page(name, grid, plan), folder / "figures")
+    if not quiet:
+        print(text)
+    if filled:
+        left = {"out of time": filled.out_of_time, "left to other processes": filled.elsewhere}
+        told = "".join(f", {count} {what}" for what, count in left.items() if count)
+        print(f"{filled.done} runs done{told}.", file=sys.stderr)
+        if filled.broken:
+            raise KithkinError(
+                f"{len(filled.broken)} runs broke off: {'; '.join(filled.broken)}.",
+                "Their places stay blank; the others are drawn.",
+            )
+
+
+def _looks(plan: Plan) -> dict[str, frozenset[str]]:
+    """What all recipes want to see of a run, so that one that several of them want is run once."""
+    looks: dict[str, frozenset[str]] = {}
+    for recipe in RECIPES.values():
+        for cell in recipe.cells(replace(plan, seeds=1)):
+            looks[cell.file] = looks.get(cell.file, frozenset()) | cell.looks
+    return looks
+
+
+def _tell(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print(f"skipped: {problem}", file=sys.stderr)
+
+
+def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Scale | None = None) -> None:
+    """Write all tables and figures that anything was run for as Markdown, and as a page beside it.
+
+    Args:
+        out: The Markdown file; the page has its name with .html, the figures lie in figures/ beside it.
+        results: Folder of the finished cells.
+        scale: Only this scale; left out, short and paper.
+    """
+    _tell(strangers(results))
+    scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "short")
+    heads = ["# The paper's tables and figures, ours beside theirs"]
+    heads.append(
+        "Written by `kithkin paper report` from the finished runs. *Here*: mean ± standard deviation over n seeds; blank where "
+        "nothing was run. *Paper*: Shi, Chen, Zhang, IEEE TNSE 2022, the mean of 20 runs."
+    )
+    blocks: list[Block] = []
+    nothing: list[str] = []
+    files: set[str] = set()
+    lines: list[str] = []
+    for name, recipe in RECIPES.items():
+        pages: list[list[Block]] = []
+        for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)[: 1 if s == "smoke" else 2]]:
+            cells = recipe.plan(plan)
+            grid = gather(cells, results)
+            if not grid.found:
+                continue
+            pages.append(page(name, grid, plan, level=2))
+            files |= {cell.file for cell in cells if (results / cell.file).exists()}
+            places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(cells)}"
+            lines.append(f"| {name} | {plan.scale} | {plan.rate} | {places} | {runs} |")
+        if not pages:
+            nothing.append(f"`kithkin paper {name}`")
+        blocks += [block for one in pages for block in one]
+    heads.append("\n".join(["| | scale | learning rate | cells | runs |", "|---|---|---|---|---|", *lines]))
+    heads.append(f"{len(files)} finished runs in all; one may serve several tables.")
+    if nothing:
+        heads.append(f"Nothing was run yet for {', '.join(nothing)}.")
+    write_page(out, [*heads, *blocks], out.parent / "figures", page=True)
+    print(f"{out} and {out.with_suffix('.html')}: {len(files)} finished runs, {len(lines)} tables and figures.")

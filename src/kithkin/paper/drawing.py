@@ -1,0 +1,192 @@
+"""Tables as Markdown, figures in one style that colour-blind eyes can read, and the pages that hold them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from markdown_it import MarkdownIt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kithkin.paper.cells import Grid, Record
+from kithkin.record.folder import disk_errors, write_text, write_whole
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (  # Okabe and Ito's
+    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
+)
+GREY = "#7F7F7F"
+COLOURS = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY, "#8C5A2B", "#B7D968")
+MARKERS = "osD^vPX*<>p"
+LINES: dict[str, dict[str, Any]] = {  # dotted: all labels; dashed: personalised; thick: the helpers' methods
+    "um": {"color": RED, "linewidth": 2.4},
+    "um-plus": {"color": BLACK, "linewidth": 2.4},
+    "fixavg": {"color": BLUE},
+    "fixprox": {"color": SKY},
+    "fixbn": {"color": GREEN},
+    "mix": {"color": ORANGE},
+    "fixavg-ft": {"color": BLUE, "linestyle": "--"},
+    "fedper": {"color": ORANGE, "linestyle": "--"},
+    "lg-fedavg": {"color": PURPLE, "linestyle": "--"},
+    "pfedme": {"color": YELLOW, "linestyle": "--"},
+    "local": {"color": GREY, "linestyle": "--"},
+    "fedavg-sl": {"color": BLUE, "linestyle": ":"},
+    "fedprox-sl": {"color": SKY, "linestyle": ":"},
+    "fedbn-sl": {"color": GREEN, "linestyle": ":"},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure and the words below it."""
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+Block = str | Picture
+Measure = Callable[[Record], float | None]
+
+
+def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines))
+
+
+def here(values: Sequence[float], digits: int = 1) -> str:
+    """Mean, deviation over seeds, and how many; blank where nothing was run.
+
+    >>> here([70.0, 72.0]), here([70.0]), here([])
+    ('71.0 ± 1.4 (n 2)', '70.0 (n 1)', '')
+    """
+    if not values:
+        return ""
+    sd = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{sd} (n {len(values)})"
+
+
+def beside(values: Sequence[float], published: float | None) -> list[str]:
+    """Ours, the paper's, and the difference.
+
+    >>> beside([70.0], 72.5), beside([], 72.5), beside([70.0], None)
+    (['70.0 (n 1)', '72.50', '-2.5'], ['', '72.50', ''], ['70.0 (n 1)', '', ''])
+    """
+    difference = f"{fmean(values) - published:+.1f}" if values and published is not None else ""
+    return [here(values), "" if published is None else f"{published:.2f}", difference]
+
+
+def measured(grid: Grid, row: Any, column: Any, measure: Measure) -> list[float]:
+    """A measure of every record at a place that has it."""
+    return [value for record in grid.at(row, column) if (value := measure(record)) is not None]
+
+
+def named(place: Any) -> str:
+    """A place of a grid in words.
+
+    >>> named((("cifar-10", "um"), 0.5))
+    'cifar-10 um 0.5'
+    """
+    if isinstance(place, tuple):
+        return " ".join(filter(None, map(named, place)))
+    return f"{place:g}" if isinstance(place, int | float) else str(place)
+
+
+def lacks(grid: Grid, most: int = 6) -> str:
+    """Which cells a figure or table is without."""
+    lacking = grid.lacking
+    if not lacking:
+        return ""
+    rest = f" and {len(lacking) - most} more" if len(lacking) > most else ""
+    return f"Lacks {len(lacking)} of {len(grid.wanted)} cells: {', '.join(named(p) for p in lacking[:most])}{rest}."
+
+
+def sheet(grid: Grid, rows: int, columns: int, title: str, size: tuple[float, float] = (3.2, 2.6)) -> tuple[Figure, np.ndarray]:
+    """An empty figure of so many panels, which says what it lacks."""
+    figure = Figure((max(5.0, columns * size[0]), rows * size[1] + 0.9), facecolor="white", layout="constrained")
+    figure.suptitle(title, fontsize=11, fontweight="bold")
+    figure.supxlabel(lacks(grid), fontsize=7, color=GREY)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes in panels.flat:
+        axes.grid(color="#EEEEEE", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=8, length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def write_on(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel(x, fontsize=8)
+    axes.set_ylabel(y, fontsize=8)
+
+
+def key_of(figure: Figure, panels: np.ndarray) -> None:
+    """One key for all panels, at the right; none where nothing is drawn."""
+    lines = {label: line for axes in panels.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if lines:
+        figure.legend(lines.values(), lines.keys(), loc="outside right upper", fontsize=8, frameon=False)
+
+
+def mean_curve(curves: Sequence[Sequence[float | None]]) -> list[float]:
+    """The mean over seeds at every point; NaN where none has a value."""
+    points = zip(*curves, strict=False)
+    return [fmean(known) if (known := [v for v in point if v is not None]) else math.nan for point in points]
+
+
+def png(figure: Figure) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=110)
+    return out.getvalue()
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
+
+
+def write_page(path: Path, blocks: Sequence[Block], figures: Path, page: bool = False) -> str:
+    """Markdown with its figures in a folder beside it, and one self-contained HTML page if asked. Gives the text."""
+    text: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for block in blocks:
+        if isinstance(block, str):
+            text.append(block)
+            continue
+        address = (figures / f"{block.name}.png").relative_to(path.parent).as_posix()
+        pictures[address] = png(block.figure)
+        text.append(f"![{block.caption}]({address})\n\n*{block.caption}*")
+    whole = "\n\n".join(text) + "\n"
+    with disk_errors(path, "Give another --out."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for address, content in pictures.items():
+            (path.parent / address).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path.parent / address, partial(write_bytes, content))
+        write_whole(path, lambda draft: write_text(draft, whole))
+        if page:
+            write_whole(path.with_suffix(".html"), lambda draft: write_text(draft, as_html(whole, pictures)))
+    return whole
+
+
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}img{max-width:100%}code{background:#f4f4f4}"
+    "td,th{padding:.2em .6em;border-bottom:1px solid #ddd;text-align:left;white-space:nowrap}"
+    "h2{margin-top:2.5em;border-top:2px solid #ccc;padding-top:.6em}"
+)
+
+
+def as_html(text: str, pictures: dict[str, bytes]) -> str:
+    body = MarkdownIt().enable("table").render(text)
+    for address, content in pictures.items():
+        body = body.replace(f'src="{address}"', f'src="data:image/png;base64,{base64.b64encode(content).decode()}"')
+    head = (
+        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>kithkin</title><style>{STYLE}</style>'
+    )
+    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>{body}</body></html>\n"

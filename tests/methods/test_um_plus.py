@@ -1,0 +1,225 @@
+"""UM+ in numbers that can be checked by hand, where it becomes another method, and what it must bear.
+
+The seven numbers: body | head, head | bias, bias | running mean, running variance. All labelled pictures are of class 0 of 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+
+import pytest
+import torch
+from real import TRAINING, clients_of, courier_of, method_of, normed, simulate
+from scripted import BIASED, LAYOUT, SETTING, W0, Scripted, asker, client, make
+from torch import nn
+
+from kithkin.compute import Predict, Recipe
+from kithkin.errors import KithkinError
+from kithkin.federation import LocalCourier, open_world, play
+from kithkin.helpers import Helper, HelperList, Score
+from kithkin.methods import METHODS
+from kithkin.methods.base import SERVER
+from kithkin.methods.um_plus import Commons, PlusState, bias_of
+from kithkin.nets import layout_of
+
+SIZE = 7 * 4  # bytes of a model
+TWO = [client(0, 3, 2), client(1, 1, 2)]
+ALONE = {"helpers": 1, "candidates": 0, "search_rounds": 0}
+NO_PRIOR = {"smoothing": 1e30}
+
+
+def shift(*log_prior: float) -> torch.Tensor:
+    """What a prior adds to the seven numbers."""
+    return torch.tensor([0.0, 0.0, 0.0, *log_prior, 0.0, 0.0])
+
+
+def close(w: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(w, expected, rtol=0, atol=2e-5)
+
+
+def test_the_bias_of_the_last_layer_holds_the_prior():
+    assert bias_of(BIASED) == slice(3, 5)
+    with pytest.raises(KithkinError, match="last layer has no bias"):
+        bias_of(LAYOUT)
+    with pytest.raises(KithkinError, match="last layer has no bias"):
+        METHODS["um-plus"].make(METHODS["um-plus"].settings, SETTING)
+
+
+def test_a_warm_up_and_a_round_of_two_clients_by_hand():
+    """Client 0 has 3 labelled pictures and adds 4 to what it is given; client 1 has 1 and adds 8. Everyone is right on labels.
+
+    Smoothing 1: log pi_0 = log (4, 1) / 2.5, log pi_1 = log (2, 1) / 1.5. The warm-ups' mean, 3 : 1, is w0 + 5.
+    Round 1 trains client 0. Trust: own 3, helper 1, common model 4. Picture A is 7/8 of class 0, picture B 5/8.
+    """
+    said = {14: [[1.0, 0.0], [0.0, 1.0]], 18: [[0.0, 1.0], [1.0, 0.0]], 15: [[1.0, 0.0], [1.0, 0.0]], 19: [[0.5, 0.5]] * 2}
+
+    def answer(job: Predict) -> torch.Tensor:
+        if job.passes and asker(job) == 0:
+            return torch.tensor(said[int(job.w[0])])
+        return torch.tensor([[1.0, 0.0]]).repeat(len(job.rows), 1)
+
+    method = make(
+        "um-plus",
+        **{"helpers": 2, "search_rounds": 0, "refresh_every": 9, "relation": "accuracy", "warmup_epochs": 9},
+        **{"threshold": 0.8, "smoothing": 1.0, "window": 2.0},
+    )
+    fake = Scripted(predict=answer)
+    courier = LocalCourier(TWO, [], fake)
+    world, labels = play(method, courier, open_world(method, TWO, W0), {0, 1})
+    assert not labels
+    prior = [shift(log(4 / 2.5), log(1 / 2.5)), shift(log(2 / 1.5), log(1 / 1.5))]
+    for k, fit in enumerate(fake.fits):
+        close(fit.w, W0 + prior[k])
+        assert (fit.recipe.epochs, len(fit.lesson.unlabelled)) == (9, 0)
+    close(world.server.pool.models[0].w, W0 + 4)  # the prior has stayed at home
+    close(world.server.pool.models[1].w, W0 + 8)
+    close(world.server.w, W0 + 5)
+    close(world.server.steady, W0 + 5)
+    assert (world.server.evidence, world.server.behind) == ((3, 1), 4)
+    assert world.ledger.moved == {"warm-up": 2 * SIZE}
+    for job in fake.predicts:
+        close(job.shift, torch.tensor([[log(4 / 2.5), log(1 / 2.5)], [log(2 / 1.5), log(1 / 1.5)]])[asker(job)])
+
+    fake.fits.clear()
+    world, labels = play(method, courier, world, {0})
+    (fit,) = fake.fits
+    prior = shift(log(4.875 / 3), log(1.125 / 3))  # 3 labelled, 7/8 and 1/8 voted, 1 each
+    close(fit.w, W0 + 5 + prior)
+    assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True)
+    assert fit.lesson.targets.tolist() == [[7 / 8, 1 / 8], [5 / 8, 3 / 8]]
+    assert fit.lesson.weights.tolist() == [1, 0]
+    assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])
+    close(world.states[0].helpers.own.w, W0 + 9)
+    close(world.server.w, W0 + 9)
+    close(world.server.steady, W0 + 7)  # window 2: half of the way in round 1
+    assert world.server.behind == 3
+    assert world.ledger.moved == {"warm-up": 2 * SIZE, "fill": SIZE, "start": SIZE, "upload": SIZE}
+
+    (mine,) = fake.run(method.personal(world.server, TWO[0], world.states[0], 1))
+    close(mine, W0 + 7 + prior)
+    (other,) = fake.run(method.personal(world.server, TWO[1], world.states[1], 1))
+    close(other, W0 + 7 + shift(log(2 / 1.5), log(1 / 1.5)))  # it has taken no pseudo label yet
+
+
+def test_the_average_counts_labelled_pictures_and_labels_that_were_taken():
+    method, fake = make("um-plus", **ALONE, threshold=0.5), Scripted()
+    pair = [client(0, 1, 3), client(1, 2, 0)]
+    courier = LocalCourier(pair, [], fake)
+    world, _ = play(method, courier, open_world(method, pair, W0), {0, 1})
+    start = world.server.w
+    world, _ = play(method, courier, world, {0, 1})
+    assert fake.fits[2].lesson.weights.tolist() == [1] * 3
+    close(world.server.w, start + (4 * 4 + 2 * 8) / 6)
+
+
+@pytest.mark.parametrize(("threshold", "taken"), [(0.5, 3), (0.51, 0), (1.1, 0)])
+def test_certain_means_at_least_the_threshold(threshold, taken):
+    method, fake = make("um-plus", **ALONE, threshold=threshold), Scripted()  # every answer is 1/2, 1/2
+    alone = [client(0, 1, 3)]
+    world, _ = play(method, LocalCourier(alone, [], fake), open_world(method, alone, W0), {0})
+    _, labels = play(method, LocalCourier(alone, [], fake), world, {0})
+    assert int(labels[0].taken.sum()) == taken
+
+
+def test_fine_tuning_starts_from_the_steady_model_and_leaves_no_trace():
+    method, fake = make("um-plus", **ALONE, tune_epochs=3, tune_lr=0.5), Scripted()
+    courier = LocalCourier(TWO, [], fake)
+    world, _ = play(method, courier, open_world(method, TWO, W0), {0, 1})
+    before = [world.server.w.clone(), world.states[0].helpers.own.w.clone()]
+    fake.fits.clear()
+    (tuned,) = fake.run(method.personal(world.server, TWO[0], world.states[0], 1))
+    (fit,) = fake.fits
+    close(fit.w, W0 + 5 + shift(log(4 / 2.5), log(1 / 2.5)))
+    close(tuned, fit.w + 4)
+    assert (fit.recipe.epochs, fit.recipe.lr) == (3, 0.0625)
+    assert (len(fit.lesson.labelled), len(fit.lesson.unlabelled)) == (3, 2)
+    assert [torch.equal(a, b) for a, b in zip(before, [world.server.w, world.states[0].helpers.own.w], strict=True)] == [
+        True
+    ] * 2
+
+
+def test_what_travels_is_ums_and_one_common_model_for_who_trains():
+    um, plus = make("um", helpers=3), make("um-plus", helpers=3)
+    pool = um.open(6, W0)
+    server = Commons(pool, (5, 4, 3, 2, 1, 0), W0 + 1, 15, W0)
+    for t in range(1, 40):
+        for k, sampled in ((0, True), (3, False)):
+            a, b = um.brief(pool, k, t, sampled), plus.brief(server, k, t, sampled)
+            mine = [(p.cause, p.client, p.size) for p in b.parcels] if b else []
+            assert mine == [(p.cause, p.client, p.size) for p in a.parcels] + [("start", SERVER, 7)] * sampled if a else not b
+            assert all(p.evidence == (15 if p.client == SERVER else 5 - p.client) for p in b.parcels) if b else True
+
+
+def test_who_knows_nothing_has_no_vote():
+    """A helper without a labelled picture behind it, however sure, is not heard."""
+    score = lambda r, *p: Score(r, torch.tensor([p]))  # noqa: E731
+    own = Helper(0, 1, W0, score(0.5, 0.6, 0.4), evidence=2)
+    boast = Helper(1, 1, W0, score(1.0, 0.0, 1.0), evidence=0)
+    common = Helper(SERVER, 1, W0, score(0.5, 0.7, 0.3), evidence=2)
+    y, taken = make("um-plus", threshold=0.6).label(HelperList(0, (own, boast), 5), common)
+    torch.testing.assert_close(y, torch.tensor([[0.65, 0.35]]))
+    assert taken.tolist() == [True]
+
+
+def test_a_cohort_without_examples_leaves_the_common_model_as_it_was():
+    pair = [client(0, 0, 3), client(1, 0, 4)]
+    method = make("um-plus", **ALONE, threshold=1.1)
+    courier = LocalCourier(pair, [], Scripted())
+    world, _ = play(method, courier, open_world(method, pair, W0), {0, 1})
+    world, _ = play(method, courier, world, {0, 1})
+    assert world.server.w.tolist() == world.server.steady.tolist() == W0.tolist()
+
+
+def test_alone_without_priors_warm_up_or_unlabelled_data_it_is_fedavg():
+    three = clients_of((5, 0), (3, 0), (7, 0))
+    cohorts = ({0, 1}, {1, 2}, {0, 2})
+    plus = method_of("um-plus", normed, TRAINING, **ALONE, **NO_PRIOR, warmup_epochs=0, window=0.0)
+    fedavg = method_of("fixavg", normed, TRAINING, objective="labelled-only")
+    a, b = simulate(plus, three, normed, cohorts), simulate(fedavg, three, normed, cohorts)
+    torch.testing.assert_close(a.server.w, b.server.w)
+    assert torch.equal(a.server.steady, a.server.w)
+
+
+def test_alone_it_moves_no_helpers():
+    three = clients_of((5, 4), (3, 4), (7, 4))
+    world = simulate(method_of("um-plus", normed, **ALONE), three, normed, [{0, 1}, {2}])
+    assert set(world.ledger.moved) == {"warm-up", "start", "upload"}
+
+
+def test_clients_without_labels_without_unlabelled_data_and_with_one_picture_are_ordinary():
+    odd = clients_of((0, 6), (5, 0), (1, 0), (4, 4))
+    method = method_of("um-plus", normed, helpers=3, candidates=1, tune_epochs=1)
+    world = simulate(method, odd, normed, [{0, 1, 2, 3}, {0, 2}, {1, 3}])
+    assert bool(world.server.w.isfinite().all())
+    courier = courier_of(odd, normed)
+    marks = courier.examine(method, world.server, world.states, 3)
+    assert len(marks.test) == 4
+    for state in world.states:
+        assert isinstance(state, PlusState)
+        assert all(bool(h.w.isfinite().all()) for h in state.helpers)
+
+
+def test_a_class_that_a_client_never_saw_is_not_unlearnt_through_it():
+    """Trained on class 0 alone, a model's bias sinks for class 1; what UM+ shares of it sinks less than FedAvg's does."""
+
+    def head_only() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+    (only,) = clients_of((8, 0))
+    only = replace(only, classes=torch.zeros_like(only.classes))
+    bias = bias_of(layout_of(head_only()))
+    sunk: list[float] = []
+    for changes in ({"smoothing": 0.01}, NO_PRIOR):
+        method = method_of("um-plus", head_only, **ALONE, **changes, warmup_epochs=5)
+        b = simulate(method, [only], head_only, []).server.w[bias]
+        sunk.append(float(b[0] - b[1:].mean()))
+    assert sunk[0] < sunk[1] / 2
+
+
+def test_a_prior_taken_off_is_gone():
+    method = make("um-plus")
+    prior = method.log_prior(TWO[0], torch.tensor([0.0, 5.0]))
+    close(method.with_prior(method.with_prior(W0, prior), -prior), W0)
+    assert prior.tolist() == pytest.approx([log(4 / 5), log(6 / 5)])
+    assert torch.equal(W0, torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0])), "never changed in place"

@@ -1,0 +1,165 @@
+"""`kithkin paper`: every table and figure by one command, at the smallest scale, and the mistakes that can be made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import PLAN, put
+
+from kithkin.cli import main
+from kithkin.paper import cells, looks
+from kithkin.paper.commands import regenerate
+from kithkin.paper.recipes import ALL, RECIPES, Plan
+
+
+@pytest.fixture
+def kith(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[Any, str, str]:
+        code: Any = 0
+        try:
+            main(["paper", *words])
+        except SystemExit as e:
+            code = e.code or 0
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_all_of_them_run_and_draw_at_the_smallest_scale(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(looks, "POINTS", 60)
+    for name in RECIPES:
+        code, out, err = kith(name, "--scale", "smoke", "--quiet")
+        assert (code, out) == (0, ""), err
+        drawn = (tmp_path / "results/drawn" / f"{name}-smoke.md").read_text()
+        wanted = len(RECIPES[name].plan(Plan("smoke")))
+        assert f"{wanted} of {wanted} runs" in drawn
+        assert "smoke: digits stand in" in drawn
+        for address in [line.split("](")[1].rstrip(")") for line in drawn.splitlines() if line.startswith("![")]:
+            assert (tmp_path / "results/drawn" / address).stat().st_size > 1000
+
+    monkeypatch.setattr(cells, "do", None)  # whoever runs anything now fails
+    for name in ("fashion-mnist", "features", "relation"):
+        assert kith(name, "--scale", "smoke", "--quiet")[2].startswith("0 runs done")
+    code, out, _ = kith("report", "--scale", "smoke")
+    assert code == 0
+    report, page = ((tmp_path / f"results/report.{kind}").read_text() for kind in ("md", "html"))
+    assert all(f"## {recipe.title}" in report for recipe in RECIPES.values())
+    assert f"{len(list((tmp_path / 'results/digits').glob('*.json')))} finished runs" in report
+    assert "Nothing was run yet" not in report
+    assert page.count("<h2>") == len(RECIPES)
+    assert page.count("data:image/png;base64,") == report.count("![") == len(list((tmp_path / "results/figures").iterdir()))
+    assert 'src="figures' not in page
+
+
+def test_the_list_tells_names_places_and_counts(kith: Any, tmp_path: Path):
+    put(RECIPES["sample-rate"].plan(PLAN)[0], tmp_path / "results")
+    code, out, _ = kith("list")
+    assert code == 0
+    assert all(name in out for name in RECIPES)
+    (line,) = (line for line in out.splitlines() if "sample-rate" in line)
+    assert "Table V" in line
+    assert "1/5 + 0/5" in line
+    assert "0/100 + 0/100" in line
+
+
+def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tmp_path: Path):
+    put(RECIPES["sample-rate"].plan(PLAN)[0], tmp_path / "results")
+    (tmp_path / "results/fashion-mnist/half.json").write_text('{"format": 1, "ki')
+    code, _, err = kith("report", "--out", "here/all.md")
+    assert code == 0
+    assert "results/fashion-mnist/half.json is no finished cell" in err
+    report = (tmp_path / "here/all.md").read_text()
+    assert "| sample-rate | short | paper | 1 of 5 | 1 of 5 |" in report
+    places = 4 * len(ALL)
+    assert f"| fashion-mnist | short | paper | 1 of {places} | 1 of {places} |" in report
+    assert "1 finished runs in all" in report
+    (nothing,) = (line for line in report.splitlines() if line.startswith("Nothing was run yet for "))
+    assert "`kithkin paper pathmnist`" in nothing
+    assert "fashion-mnist" not in nothing
+    assert (tmp_path / "here/all.html").exists()
+
+
+def test_a_report_of_nothing_says_so(kith: Any, tmp_path: Path):
+    assert kith("report")[0] == 0
+    assert "0 finished runs" in (tmp_path / "results/report.md").read_text()
+
+
+def test_no_budget_only_draws(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cells, "do", None)
+    code, out, _ = kith("costs", "--scale", "short", "--budget", "0", "--out", "x")
+    assert (code, "(27) to (29)" in out) == (0, True)
+    assert (tmp_path / "x/costs-short.md").read_text() in out
+
+
+def test_methods_and_alphas_choose_what_runs(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Any] = []
+    monkeypatch.setattr("kithkin.paper.commands.fill", lambda wanted, *_: asked.extend(wanted) or cells.Filled())
+    words = (
+        "--scale",
+        "short",
+        "--lr",
+        "tuned",
+        "--seeds",
+        "2",
+        "--methods",
+        "um",
+        "local",
+        "--alphas",
+        "5",
+        "--device",
+        "cpu",
+    )
+    assert kith("fashion-mnist", *words)[0] == 0
+    assert [(c.config.method, c.config.alpha, c.config.seed) for c in asked] == [
+        *(("um", 5.0, 0), ("local", 5.0, 0), ("um", 5.0, 1), ("local", 5.0, 1)),
+    ]
+    assert {(c.config.device, c.config.lr) for c in asked} == {("cpu", 3e-3)}
+    assert asked[0].looks == {"features"}  # the t-SNE wants this run too
+    assert (tmp_path / "results/drawn/fashion-mnist-short-tuned.md").exists()
+
+
+def test_runs_that_broke_off_are_named_after_the_drawing(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kithkin.paper.commands.fill", lambda *_: cells.Filled(broken=["um on x: it diverged."]))
+    code, _, err = kith("costs", "--quiet")
+    assert code == 2
+    assert "um on x: it diverged." in err
+    assert (tmp_path / "results/drawn/costs.md").exists()
+
+
+MISTAKES = [
+    ("nonsense", "Unknown command 'nonsense'.", "Known: "),
+    ("fashion-mnits", "Unknown command 'fashion-mnits'.", "Did you mean 'fashion-mnist'?"),
+    ("costs --seeds 0", "--seeds is 0", "Give another --seeds"),
+    ("costs --budget -1", "--budget is -1", "Give another --budget"),
+    ("fashion-mnist --methods umm", "Unknown method 'umm'", "Did you mean 'um'?"),
+    ("fashion-mnist --alphas 3", "Unknown alpha of this table '3'", "Known: 0.5, 1, 10, 5"),
+    ("costs --scale smoke --device banana", "no device 'banana'", "--device auto"),
+    ("costs --scale smoke --results file", "Cannot write file", "another --results"),
+    ("costs --budget 0 --out file/x", "Cannot write", "another --out"),
+    ("report --out file/x.md", "Cannot write", "another --out"),
+    ("costs --scale short --results bad", "is no finished cell", "Move it away or delete it."),
+]
+
+
+@pytest.mark.parametrize(("words", "problem", "remedy"), MISTAKES, ids=[words for words, _, _ in MISTAKES])
+def test_a_mistake_ends_with_one_line_a_remedy_and_code_2(kith: Any, tmp_path: Path, words: str, problem: str, remedy: str):
+    (tmp_path / "file").write_text("mine")
+    put(RECIPES["costs"].plan(PLAN)[0], tmp_path / "bad").write_text("{}")
+    code, _, err = kith(*words.split())
+    assert code == 2
+    assert problem in err
+    assert remedy in err
+    assert "Traceback" not in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_is_written_is_json_that_others_read(tmp_path: Path):
+    regenerate("costs", "smoke", results=tmp_path, quiet=True)
+    (path,) = (tmp_path / "digits").iterdir()
+    assert json.loads(path.read_text())["config"]["data"] == "digits"

@@ -1,0 +1,183 @@
+"""Recipes: the cells that the paper's tables need, and tables and figures that say what they have and what they lack."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import PLAN, put
+from PIL import Image
+
+from kithkin.config import DEFAULTS
+from kithkin.methods import METHODS
+from kithkin.paper import recipes
+from kithkin.paper.cells import Cell, gather
+from kithkin.paper.drawing import Picture, lacks, png
+from kithkin.paper.recipes import ALL, RECIPES, Plan, page
+
+PAPER = Plan("paper", "paper", 1)
+FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
+
+
+def text_of(name: str, results: Path, plan: Plan = PLAN) -> str:
+    cells = RECIPES[name].plan(plan)
+    return "\n\n".join(block for block in page(name, gather(cells, results), plan) if isinstance(block, str))
+
+
+def row(text: str, head: str) -> list[str]:
+    """The first line of a table that begins with this word."""
+    return next([c.strip() for c in line.split("|")[2:-1]] for line in text.splitlines() if line.startswith(f"| {head} |"))
+
+
+def some(name: str, chosen: Callable[[Cell], bool], plan: Plan = PLAN) -> Cell:
+    return next(c for c in RECIPES[name].plan(plan) if chosen(c))
+
+
+def test_the_names_are_those_that_were_promised():
+    tables = ["fashion-mnist", "cifar-10", "components", "refresh-period", "sample-rate", "pathmnist", "organamnist", "costs"]
+    assert set(RECIPES) == {*tables, *FIGURES}
+
+
+def test_the_papers_setting_is_the_papers():
+    for cell in RECIPES["fashion-mnist"].plan(PAPER):
+        c = cell.config
+        assert (c.clients, c.sample_rate, c.rounds, c.epochs, c.batch_size) == (100, 0.1, 200, 5, 64)
+        assert (c.lr, c.momentum, c.width, c.data) == (1e-4, 0.9, 64, "fashion-mnist")
+    um = some("fashion-mnist", lambda c: c.row == "um", PAPER).settings
+    assert (um.helpers, um.candidates, um.search_rounds, um.refresh_every) == (5, 2, 30, 10)
+    medical = RECIPES["pathmnist"].plan(PAPER)[0].config
+    assert (medical.clients, medical.sample_rate, medical.rounds) == (20, 1.0, 200)
+
+
+def test_short_cuts_rounds_and_says_so_on_every_page(tmp_path: Path):
+    assert {c.config.rounds for c in RECIPES["cifar-10"].plan(PLAN)} == {60}
+    assert {c.config.rounds for c in RECIPES["organamnist"].plan(PLAN)} == {30}
+    assert all("short: 60 rounds instead of 200" in text_of(name, tmp_path) for name in RECIPES)
+
+
+def test_twenty_seeds_and_the_first_of_all_before_the_second_of_any():
+    cells = RECIPES["fashion-mnist"].plan(Plan("paper", "paper", 20))
+    assert len(cells) == 20 * 4 * len(ALL)
+    seeds = [c.config.seed for c in cells]
+    assert seeds == sorted(seeds)
+    assert [c.column for c in cells[: 2 * len(ALL)]] == [0.5] * len(ALL) + [5.0] * len(ALL)
+    assert cells[0].row == "um"
+
+
+def test_um_plus_joins_as_soon_as_it_is_a_method():
+    assert ("um-plus" in ALL) == ("um-plus" in METHODS)
+    assert {"um", "local", "fixavg-ft", "fedavg-sl", "pfedme"} <= set(ALL)
+
+
+def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(recipes.TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}, "pfedme": {"personal_lr": 0.25}})
+    tuned = Plan("paper", "tuned", 1)
+    at = {c.row: c for c in RECIPES["fashion-mnist"].plan(tuned)}
+    assert at["um"].config.lr == DEFAULTS["fashion-mnist"]["lr"]
+    assert at["fixavg"].config.lr == 0.125
+    assert at["pfedme"].settings.personal_lr == 0.25
+    assert {c.config.lr for c in RECIPES["fashion-mnist"].plan(PAPER)} == {1e-4}
+
+
+def test_cells_that_several_recipes_want_are_one():
+    def files(name: str, plan: Plan = PAPER) -> set[str]:
+        return {c.file for c in RECIPES[name].plan(plan)}
+
+    assert files("fashion-mnist") < files("curves")
+    for name in ("components", "refresh-period", "sample-rate", "search-rounds", "list-length", "relation", "costs"):
+        assert len(files(name) & files("fashion-mnist")) >= 1, name
+
+
+def test_a_table_has_mean_deviation_number_the_papers_and_the_difference(tmp_path: Path):
+    plan = replace(PLAN, seeds=2)
+    for cell in RECIPES["fashion-mnist"].plan(plan):
+        if (cell.row, cell.column) in (("um", 0.5), ("local", 5.0)):
+            put(cell, tmp_path, test=0.75 if cell.config.seed else 0.85)
+    text = text_of("fashion-mnist", tmp_path, plan)
+    assert row(text, "um") == ["80.0 ± 7.1 (n 2)", "79.00", "+1.0", *["", "80.93", ""], *["", "81.16", ""], *["", "81.49", ""]]
+    assert row(text, "local")[6:9] == ["80.0 ± 7.1 (n 2)", "", ""]
+    assert row(text, "fixavg") == ["", "75.94", "", "", "76.78", "", "", "78.68", "", "", "79.59", ""]
+    assert "90.0 ± 7.1 (n 2)" in text  # the largest of any round
+    assert f"4 of {2 * 4 * len(ALL)} runs, by kithkin 0.0.1 on an abacus" in text
+    assert f"Lacks {4 * len(ALL) - 2} of {4 * len(ALL)} cells" in text
+    assert "1.0 points above the paper's on average (1 above, 0 below); farthest: um 0.5 (+1.0)" in text
+
+
+def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):
+    text = text_of("components", tmp_path)
+    assert row(text, "cifar-10, alpha 10") == ["", "47.95", "", "", "50.47", "", "", "54.03", ""]
+    assert "0 of 24 runs." in text
+    assert "on average" not in text
+
+
+def test_costs_are_shares_of_the_most_expensive(tmp_path: Path):
+    for cell in RECIPES["refresh-period"].plan(PLAN):
+        if cell.column in (1, 20):
+            put(cell, tmp_path, moved=4_000_000 if cell.column == 1 else 1_000_000)
+    text = text_of("refresh-period", tmp_path)
+    assert row(text, "20")[4:] == ["25.0 (n 1)", "12.00", "+13.0"]
+    assert row(text, "5")[4:] == ["", "26.00", ""]
+
+
+def test_without_its_measure_a_cost_is_blank(tmp_path: Path):
+    put(some("sample-rate", lambda c: c.column == 0.1), tmp_path)
+    assert row(text_of("sample-rate", tmp_path), "0.1") == ["50.0 (n 1)", "79.00", "-29.0", "60.0 (n 1)", "", "10.70", ""]
+
+
+def test_formulas_stand_beside_bytes(tmp_path: Path):
+    put(some("costs", lambda c: c.row == "cifar-10"), tmp_path, moved=1_000_000_000)
+    text = text_of("costs", tmp_path)
+    assert row(text, "cifar-10") == ["8", "2", "6", "75.0", "1", "0.5", "0.5", "0", "0", "0", "50%"]
+    assert set(row(text, "pathmnist")) == {""}
+
+
+def test_confusion_tells_the_worst_class_and_who_is_better(tmp_path: Path):
+    um, mix = (some("confusion", lambda c, m=m: (c.row, c.column) == ("pathmnist", m)) for m in ("um", "mix"))
+    put(um, tmp_path, confusion=[[3, 1], [0, 4]])
+    put(mix, tmp_path, confusion=[[4, 0], [2, 2]])
+    lines = [line for line in text_of("confusion", tmp_path).splitlines() if line.startswith("| pathmnist")]
+    assert lines == ["| pathmnist | um | 75.0 | 87.5 | 1 of 2 |", "| pathmnist | mix | 50.0 | 75.0 |  |"]
+
+
+def test_every_recipe_tells_what_differs():
+    assert all(len(recipe.words) > 60 for recipe in RECIPES.values())
+
+
+def pictures(name: str, results: Path) -> list[Picture]:
+    blocks = page(name, gather(RECIPES[name].plan(PLAN), results), PLAN)
+    return [block for block in blocks if isinstance(block, Picture)]
+
+
+def inked(picture: Picture) -> int:
+    """How many of its pixels are not white."""
+    image = Image.open(io.BytesIO(png(picture.figure))).convert("L")
+    return sum(image.histogram()[:250])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_shows_what_there_is_and_says_what_it_lacks(name: str, tmp_path: Path):
+    cells = RECIPES[name].plan(PLAN)
+    empty = pictures(name, tmp_path)
+    assert empty
+    assert all("Lacks" in p.caption and p.figure.get_supxlabel() == lacks(gather(cells, tmp_path)) for p in empty)
+    for cell in cells:
+        put(cell, tmp_path)
+    full = pictures(name, tmp_path)
+    assert all("Lacks" not in p.caption and p.figure.get_supxlabel() == "" for p in full)
+    marks = [sum(len(a.lines) + len(a.collections) + len(a.images) for a in p.figure.axes) for p in full]
+    assert all(marks)
+    assert all(inked(p) > 1000 for p in full)
+    before = [sum(len(a.lines) + len(a.collections) + len(a.images) for a in p.figure.axes if a.get_title()) for p in empty]
+    assert all(b < m for b, m in zip(before, marks, strict=True))
+
+
+def test_figures_of_two_settings_have_names_of_their_own(tmp_path: Path):
+    plans = [Plan(s, r, 1) for s in ("short", "paper") for r in ("paper", "tuned")]
+    names: list[Any] = [
+        block.name for plan in plans for block in page("relation", gather([], tmp_path), plan) if isinstance(block, Picture)
+    ]
+    assert len(set(names)) == 4
