@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
 
 from browser import system_browser
-from made_up import make_up, many_pictures
+from invented import make_up, many_pictures
 from playwright.sync_api import sync_playwright
 
 from kithkin.report import write_page

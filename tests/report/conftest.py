@@ -8,7 +8,7 @@ from typing import Any
 
 import browser as browsers
 import pytest
-from made_up import make_up
+from invented import make_up
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import make_up, many_pictures
+from invented import make_up, many_pictures
 
 from kithkin.compare import worst_decile
 from kithkin.errors import KithkinError
