@@ -3,6 +3,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
 
+BROWSER := .venv/.browser
+
 .PHONY: setup demo test lint bench
 setup: $(READY)
 
@@ -15,8 +17,12 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(PY) -m kithkin demo
 
-test: setup
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto
+$(BROWSER): $(READY) tests/report/browser.py
+	$(PY) tests/report/browser.py
+	touch $@
+
+test: setup $(BROWSER)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadgroup
 
 lint: setup
 	$(PY) -m ruff check .

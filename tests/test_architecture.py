@@ -115,6 +115,16 @@ def test_nothing_is_pickled(path: Path):
     assert all(isinstance(value, ast.Constant) and value.value is False for value in allowed)
 
 
+def test_nobody_below_knows_the_report():
+    """A run does without it; only the command line, which offers it, knows it."""
+    knowing = {module_of(path)[1] for path in FILES if len(module_of(path)) > 1 and knows_report(path)}
+    assert knowing == {"report", "cli"}
+
+
+def knows_report(path: Path) -> bool:
+    return any(name[:2] == ("kithkin", "report") for name in imported_by(path))
+
+
 def test_the_paper_is_known_by_the_command_line_alone():
     known = {module_of(path)[1] for path in FILES if ("kithkin", "paper") in {name[:2] for name in imported_by(path)}}
     assert known == {"cli", "paper"}

@@ -20,6 +20,12 @@ from kithkin.errors import KithkinError, unknown
 Positional = tyro.conf.Positional
 OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
 QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
+REPORT = (
+    "report",
+    Annotated[bool, tyro.conf.arg(help="Write report.html into the folder; refreshed while running.")],
+    False,
+)
+BOARD = ("tensorboard", Annotated[bool, tyro.conf.arg(help="Write TensorBoard's event files into the folder.")], False)
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
 DEMO |= {"eval_every": 10, "device": "cpu"}
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -54,16 +60,31 @@ def _parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence
 
 def _run(argv: Sequence[str]) -> None:
     """Train a federation and write its run folder."""
-    from kithkin.display import display_for
     from kithkin.methods import entry_of
     from kithkin.record import run
+    from kithkin.record.run import home_of
 
     name = _given(argv, "--method") or RunConfig.method
     about = f"{_run.__doc__}\n\nMethod {name}: {entry_of(name).summary}. With --method NAME --help the settings of that method."
-    args, settings = _parse("kithkin run", about, name, argv, [OUT, QUIET])
-    result = run(args.run, settings, args.out, display_for(args.quiet))
+    args, settings = _parse("kithkin run", about, name, argv, [OUT, QUIET, REPORT, BOARD])
+    display, finish = _shown(args.quiet, args.out or home_of(args.run), args.report, args.tensorboard)
+    result = run(args.run, settings, args.out, display)
+    finish()
     if not args.quiet:
         print_summary(result.summary, result.folder)
+
+
+def _shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:
+    """A run's display, and what is to be done when it is over."""
+    from kithkin.display import display_for
+
+    display = display_for(quiet)
+    if not (report or tensorboard):
+        return display, lambda: None
+    from kithkin.report.live import Showing
+
+    showing = Showing(display, folder, report, tensorboard)
+    return showing, showing.finish
 
 
 def _explain(argv: Sequence[str]) -> None:
@@ -161,20 +182,25 @@ def _demo(argv: Sequence[str]) -> None:
 
 def _resume(argv: Sequence[str]) -> None:
     """Go on with a run that was broken off."""
-    from kithkin.display import display_for
     from kithkin.record import resume
 
-    def args(folder: Positional[Path], quiet: bool = False) -> tuple[Path, bool]:
+    def args(
+        folder: Positional[Path], quiet: bool = False, report: bool = False, tensorboard: bool = False
+    ) -> tuple[Path, bool, bool, bool]:
         """Go on with a run that was broken off.
 
         Args:
             folder: The run's folder, as given to --out.
             quiet: Show nothing while running.
+            report: Write report.html into the folder; refreshed while running.
+            tensorboard: Write TensorBoard's event files into the folder.
         """
-        return folder, quiet
+        return folder, quiet, report, tensorboard
 
-    folder, quiet = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
-    result = resume(folder, display_for(quiet))
+    folder, quiet, report, tensorboard = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
+    display, finish = _shown(quiet, folder, report, tensorboard)
+    result = resume(folder, display)
+    finish()
     if not quiet:
         print_summary(result.summary, result.folder)
 
@@ -202,6 +228,27 @@ def _data(argv: Sequence[str]) -> None:
         "show": commands.show,
     }
     _dispatch("kithkin data", {name: _tyro(f"kithkin data {name}", f) for name, f in known.items()}, argv)
+
+
+def _of_reports(name: str, argv: Sequence[str]) -> None:
+    from kithkin.report import commands
+
+    _tyro(f"kithkin {name}", getattr(commands, name.replace("-", "_")))(argv)
+
+
+def _report(argv: Sequence[str]) -> None:
+    """Write one page about one run, or several side by side."""
+    _of_reports("report", argv)
+
+
+def _watch(argv: Sequence[str]) -> None:
+    """Serve that page on this machine, up to date while runs go on."""
+    _of_reports("watch", argv)
+
+
+def _export_metrics(argv: Sequence[str]) -> None:
+    """Write a run's record as CSV or Parquet tables."""
+    _of_reports("export-metrics", argv)
 
 
 def _paper(argv: Sequence[str]) -> None:
@@ -240,6 +287,9 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": _run,
     "resume": _resume,
     "compare": _compare,
+    "report": _report,
+    "watch": _watch,
+    "export-metrics": _export_metrics,
     "explain": _explain,
     "demo": _demo,
     "methods": _methods,

@@ -10,7 +10,8 @@ import torch
 
 from kithkin.compute import Eager, Predict
 from kithkin.nets import ResNet9
-from kithkin.paper.looks import _mean_of_best, hidden_features, rank_correlation
+from kithkin.paper.looks import _mean_of_best, rank_correlation
+from kithkin.record.looks import hidden_features
 
 
 def test_hidden_features_are_what_the_last_layer_decides_by():

@@ -10,9 +10,10 @@ import pytest
 from made_up import PLAN, put
 
 from kithkin.cli import main
-from kithkin.paper import cells, looks
+from kithkin.paper import cells
 from kithkin.paper.commands import regenerate
 from kithkin.paper.recipes import ALL, RECIPES, Plan
+from kithkin.record import looks
 
 
 @pytest.fixture

@@ -198,6 +198,11 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def home_of(config: RunConfig) -> Path:
+    """Where a run goes that was given no folder."""
+    return Path("runs") / f"{config.method}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}"
+
+
 def run(
     config: RunConfig,
     settings: Any = None,
@@ -209,7 +214,7 @@ def run(
     settings = entry_of(config.method).settings if settings is None else settings
     federation = assemble(config, settings)
     config = federation.config
-    folder = Folder(out or Path("runs") / f"{config.method}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}")
+    folder = Folder(out or home_of(config))
     folder.create()
     with disk_errors(folder.manifest, "Give another --out."):
         write_json(folder.manifest, federation.manifest())

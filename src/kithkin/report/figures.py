@@ -1,0 +1,316 @@
+"""The page's figures for print: PNG and PDF, in the same colours, from the same numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from kithkin.record.folder import disk_errors, write_whole
+
+# Okabe and Ito's colours, told apart by colour-blind eyes, and three more for sets with many classes; as in page.css.
+COLOURS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#56B4E9",
+    "#CC79A7",
+    "#B8A800",
+    "#3A3A3A",
+    "#8A8A8A",
+    "#8C5A2B",
+    "#7FA832",
+)
+INK, MUTED, LINE = "#14202B", "#566472", "#DFE5EB"
+STYLE: dict[Any, Any] = {
+    "font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelcolor": MUTED,
+    "axes.edgecolor": MUTED, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": LINE, "grid.linewidth": 0.6, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.major.size": 0,
+    "ytick.major.size": 0, "legend.frameon": False, "text.color": INK, "text.parse_math": False, "pdf.fonttype": 42,
+    "figure.constrained_layout.use": True,
+}  # fmt: skip
+Run = dict[str, Any]
+
+
+def write_figures(data: dict[str, Any], out: Path) -> list[Path]:
+    """Every figure that these runs have numbers for, as PNG and PDF."""
+    written: list[Path] = []
+    with disk_errors(out, "Give another --figures."), mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing")  # names in any script; the font may not have it
+        out.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures_of(data["runs"]):
+            for kind in ("png", "pdf"):
+                path = out / f"{name}.{kind}"
+                write_whole(path, lambda draft, f=figure, k=kind: f.savefig(draft, format=k, dpi=200))
+                written.append(path)
+    return written
+
+
+def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
+    together: dict[str, tuple[Callable[[list[tuple[Run, str]]], Figure], Callable[[Run], Any]]] = {
+        "accuracy": (accuracy, lambda run: run["curve"]),
+        "clients": (clients, lambda run: run["clients"] and run["clients"].get("ratio")),
+        "gains": (gains, lambda run: run["clients"] and run["clients"].get("gain")),
+        "fairness": (fairness, lambda run: run["clients"]),
+        "labels": (labels, lambda run: run["audit"]),
+        "worth": (worth, lambda run: run["cost"] and run["cost"]["accuracy"]["test"]),
+    }
+    for name, (draw, has) in together.items():
+        those = [(run, COLOURS[i % 8]) for i, run in enumerate(runs) if has(run)]
+        if those:
+            yield name, draw(those)
+    single: dict[str, tuple[Callable[[Run], Figure], Callable[[Run], Any]]] = {
+        "helpers": (helpers, lambda run: run["helpers"]),
+        "audit": (audit, lambda run: run["audit"]),
+        "bytes": (moved, lambda run: run["cost"] and run["cost"]["moved"]),
+        "confusion": (confusion, lambda run: run["confusion"]),
+        "features": (features, lambda run: run["features"]),
+        "split": (split, lambda run: run["split"]),
+    }
+    for i, run in enumerate(runs):
+        tail = f"-{i}-{re.sub(r'[^A-Za-z0-9.-]+', '-', run['name']).strip('-.')[:40]}" if len(runs) > 1 else ""
+        for name, (draw, has) in single.items():
+            if has(run):
+                yield name + tail, draw(run)
+
+
+def sheet(title: str, x: str = "", y: str = "", size: tuple[float, float] = (5.2, 3.2)) -> tuple[Figure, Axes]:
+    figure = Figure(size)
+    axes = figure.subplots()
+    name_axes(axes, title, x, y)
+    return figure, axes
+
+
+def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set(title=title, xlabel=x, ylabel=y)
+
+
+def in_percent(*sides: Any) -> None:
+    for side in sides:
+        side.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+def numbers(values: Any) -> np.ndarray:
+    """None as NaN, which is not drawn."""
+    return np.array([math.nan if v is None else v for v in values], float)
+
+
+def accuracy(runs: list[tuple[Run, str]]) -> Figure:
+    figure, axes = sheet("Accuracy over rounds", "round", "test accuracy: mean, and middle 80% of clients")
+    for run, colour in runs:
+        curve = run["curve"]
+        if curve["low"] and len(runs) < 4:
+            axes.fill_between(
+                curve["round"], numbers(curve["low"]), numbers(curve["high"]), color=colour, alpha=0.14, linewidth=0
+            )
+        axes.plot(curve["round"], numbers(curve["mean"]), color=colour, label=run["name"])
+    axes.set_ylim(0, 1)
+    in_percent(axes.yaxis)
+    axes.legend()
+    return figure
+
+
+def clients(runs: list[tuple[Run, str]]) -> Figure:
+    figure = Figure((7.2, 3.2))
+    left, right = figure.subplots(1, 2, sharey=True)
+    name_axes(left, "Every client by label ratio", "labelled share", "test accuracy")
+    name_axes(right, "and by size", "training pictures", "")
+    for run, colour in runs:
+        for axes, across in ((left, "ratio"), (right, "size")):
+            c = run["clients"]
+            axes.scatter(
+                numbers(c[across]), numbers(c["test"]), s=14, color=colour, alpha=0.75, linewidths=0, label=run["name"]
+            )
+    in_percent(left.xaxis, left.yaxis)
+    left.legend()
+    return figure
+
+
+def gains(runs: list[tuple[Run, str]]) -> Figure:
+    figure, axes = sheet("Who gained, who lost", "share of clients", "gain over local, points")
+    axes.axhline(0, color=MUTED, linewidth=0.8)
+    for run, colour in runs:
+        order = np.sort([g for g in run["clients"]["gain"] if g is not None]) * 100
+        axes.plot((np.arange(len(order)) + 0.5) / len(order), order, color=colour, label=run["name"])
+    in_percent(axes.xaxis)
+    axes.legend()
+    return figure
+
+
+def fairness(runs: list[tuple[Run, str]]) -> Figure:
+    figure, axes = sheet("How accuracies are distributed", "test accuracy", "clients at or below")
+    for run, colour in runs:
+        order = np.sort([v for v in run["clients"]["test"] if v is not None])
+        f = run["clients"]["fairness"]
+        told = f"{run['name']}: worst tenth {f['worst_decile']:.1%}, variance {f['variance']:.3g}"
+        axes.step([0, *order, 1], [0, *((np.arange(len(order)) + 1) / len(order)), 1], where="post", color=colour, label=told)
+    in_percent(axes.xaxis, axes.yaxis)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def labels(runs: list[tuple[Run, str]]) -> Figure:
+    figure, axes = sheet("Pseudo labels over rounds", "round", "error (solid), coverage (dotted)")
+    for run, colour in runs:
+        axes.plot(run["audit"]["round"], numbers(run["audit"]["error"]), color=colour, label=run["name"])
+        axes.plot(run["audit"]["round"], numbers(run["audit"]["coverage"]), color=colour, linestyle=":")
+    axes.set_ylim(0, 1.02)
+    in_percent(axes.yaxis)
+    axes.legend()
+    return figure
+
+
+def worth(runs: list[tuple[Run, str]]) -> Figure:
+    figure, axes = sheet("Accuracy for what was moved", "MB moved so far", "test accuracy")
+    for run, colour in runs:
+        there = run["cost"]["accuracy"]
+        mark = "" if there["megabytes"][-1] else "o"
+        part = slice(-1, None) if mark else slice(None)
+        axes.plot(there["megabytes"][part], numbers(there["test"][part]), color=colour, marker=mark, label=run["name"])
+    axes.set_ylim(0, 1)
+    in_percent(axes.yaxis)
+    axes.legend()
+    return figure
+
+
+def helpers(run: Run) -> Figure:
+    """The last round's lists as a ring: clients by the class that they have most of, lines in the helper's colour."""
+    lists = run["helpers"]["lists"][-1]
+    K = len(lists)
+    groups = (run["clients"] or {}).get("class") or [0] * K
+    order = sorted(range(K), key=lambda k: (groups[k], k))
+    angles = {k: math.pi / 2 - 2 * math.pi * (i + 0.5) / K for i, k in enumerate(order)}
+    place = {k: (math.cos(a), math.sin(a)) for k, a in angles.items()}
+    pairs = [(row[i], k, row[i + 1] / 1000) for k, row in enumerate(lists) for i in range(0, len(row), 2) if row[i] in place]
+    strongest = max((r for _, _, r in pairs), default=1) or 1
+    helped = np.bincount([j for j, k, _ in pairs if j != k], minlength=K)
+    figure, axes = sheet(f"Who helps whom: {run['name']}, round {run['helpers']['round'][-1]}", size=(4.6, 4.8))
+    axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+    axes.axis("off")
+    axes.set_title(axes.get_title(loc="left"), loc="left")
+    for j, k, r in sorted(pairs, key=lambda pair: pair[2]):
+        if j != k:
+            bend = FancyArrowPatch(
+                place[j], place[k], connectionstyle="arc3,rad=0.25", arrowstyle="-", color=COLOURS[groups[j] % 11],
+                linewidth=0.3 + 1.5 * r / strongest, alpha=0.15 + 0.5 * r / strongest,
+            )  # fmt: skip
+            axes.add_patch(bend)
+    sizes = (6 + 60 * helped / max(1, helped.max())) * min(1, 60 / K) + 2
+    axes.scatter(
+        *np.array([place[k] for k in range(K)]).T, s=sizes, c=[COLOURS[g % 11] for g in groups], zorder=3, edgecolors="white"
+    )
+    for k in range(K) if K <= 60 else ():
+        axes.text(1.09 * place[k][0], 1.09 * place[k][1], str(k), ha="center", va="center", fontsize=7, color=MUTED)
+    if run["split"]:
+        for g in sorted(set(groups)):
+            axes.scatter([], [], color=COLOURS[g % 11], s=16, label=short(run["split"]["classes"][g]))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=5, fontsize=7)
+    return figure
+
+
+def short(name: Any, most: int = 14) -> str:
+    return str(name) if len(str(name)) <= most else f"{str(name)[: most - 1]}…"
+
+
+def names_of_classes(run: Run, count: int) -> list[str]:
+    return [short(name) for name in (run["split"]["classes"] if run["split"] else range(count))]
+
+
+def audit(run: Run) -> Figure:
+    """Error by uncertainty, by class and by helper, over all rounds."""
+    figure = Figure((9.6, 3.0))
+    left, middle, right = figure.subplots(1, 3)
+    steps = run["audit"]["steps"]
+    n, wrong = np.sum([step["by_entropy"] for step in steps], 0).T
+    at = (np.arange(len(n)) + 0.5) / len(n)
+    name_axes(left, "Does certainty mean right?", "uncertainty of the answer", "wrong answers")
+    left.bar(at, wrong / np.maximum(n, 1), width=0.9 / len(n), color=COLOURS[3])
+    left.bar(at, -0.2 * n / max(1, n.max()), width=0.9 / len(n), color=COLOURS[8], alpha=0.55)
+    left.set_ylim(-0.25, 1)
+    in_percent(left.xaxis)
+    left.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
+    n, wrong = np.sum([step["by_class"] for step in steps], 0).T
+    name_axes(middle, "By true class", "wrong among the labels taken", "")
+    middle.barh(range(len(n)), wrong / np.maximum(n, 1), color=[COLOURS[c % 11] for c in range(len(n))])
+    middle.set_yticks(range(len(n)), names_of_classes(run, len(n)))
+    middle.invert_yaxis()
+    middle.set_xlim(0, 1)
+    in_percent(middle.xaxis)
+    given: dict[str, np.ndarray] = {}
+    for step in steps:
+        for who, pair in step["by_helper"].items():
+            given[who] = given.get(who, np.zeros(2)) + pair
+    name_axes(right, "By the model that gave them", "labels given", "wrong")
+    both = np.array(list(given.values())).reshape(-1, 2)
+    right.scatter(both[:, 0], both[:, 1] / np.maximum(both[:, 0], 1), s=14, color=COLOURS[0], alpha=0.75, linewidths=0)
+    right.set_ylim(0, 1)
+    in_percent(right.yaxis)
+    return figure
+
+
+def moved(run: Run) -> Figure:
+    cost = run["cost"]
+    figure, axes = sheet(f"Bytes by cause: {run['name']}", "round", "MB moved so far")
+    axes.stackplot(cost["round"], *cost["moved"].values(), labels=list(cost["moved"]), colors=COLOURS, alpha=0.85)
+    if cost["formulas"]:
+        axes.plot(cost["round"], cost["formulas"]["helper_lists_28"], color=INK, linestyle="--", label="formula (28)")
+        axes.plot(cost["round"], cost["formulas"]["greedy_27"], color=COLOURS[8], linestyle=":", label="formula (27)")
+    axes.legend(loc="upper left")
+    return figure
+
+
+def confusion(run: Run) -> Figure:
+    matrix = np.array(run["confusion"], float)
+    part = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
+    names = names_of_classes(run, len(matrix))
+    figure, axes = sheet(f"What is taken for what: {run['name']}", "said", "true", (4.6, 4.4))
+    axes.grid(visible=False)
+    axes.imshow(part, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(names)), names, rotation=0 if max(map(len, names)) < 3 else 60)
+    axes.set_yticks(range(len(names)), names)
+    for (a, b), value in np.ndenumerate(matrix):
+        if value and len(matrix) <= 20:
+            axes.text(b, a, f"{value:.0f}", ha="center", va="center", fontsize=6.5, color="white" if part[a, b] > 0.55 else INK)
+    return figure
+
+
+def features(run: Run) -> Figure:
+    f = run["features"]
+    figure, axes = sheet(f"Latent features: {run['name']}, model of client {f['model_of']}", size=(4.8, 4.2))
+    axes.axis("off")
+    names = names_of_classes(run, max(f["class"]) + 1)
+    for c in sorted(set(f["class"])):
+        here = np.array(f["class"]) == c
+        axes.scatter(np.array(f["x"])[here], np.array(f["y"])[here], s=7, color=COLOURS[c % 11], linewidths=0, label=names[c])
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), markerscale=2)
+    return figure
+
+
+def split(run: Run) -> Figure:
+    """Bubbles of client by class; the full disc in each is its labelled part."""
+    every, known = np.array(run["split"]["every"]), np.array(run["split"]["labelled"])
+    K, C = every.shape
+    figure, axes = sheet(
+        "Training pictures by client and class", "client", "", (max(4.0, min(24.0, 1.2 + 0.22 * K)), 1.0 + 0.22 * C)
+    )
+    axes.grid(visible=False)
+    k, c = np.nonzero(every)
+    scale = 180 * min(1, 100 / K) / max(1, every.max())
+    axes.scatter(k, c, s=every[k, c] * scale, color=COLOURS[0], alpha=0.28, linewidths=0)
+    axes.scatter(k, c, s=known[k, c] * scale, color=COLOURS[0], linewidths=0)
+    axes.set_yticks(range(C), names_of_classes(run, C))
+    axes.invert_yaxis()
+    axes.set_xlim(-0.7, K - 0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure

@@ -1,0 +1,413 @@
+"""What the page and the figures show, read from run folders: thinned, rounded, and with a remark wherever something is missing.
+
+A report must come from whatever is there: a run that still goes on, one that was killed in the middle of a line, a folder that
+lost a file. So every part is gathered by itself, and one that fails becomes a remark.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+import numpy as np
+
+import kithkin
+from kithkin.compare import HARM, worst_decile
+from kithkin.config import RunConfig, from_json
+from kithkin.data import Split, deal, load
+from kithkin.data.picture import class_counts
+from kithkin.errors import KithkinError
+from kithkin.federation import paper_costs
+from kithkin.federation.round import cohort_size
+from kithkin.record import Folder
+
+CURVE = 240  # points of a line: more than a screen shows apart
+STEPS = 40  # places of a slider
+PATHS = 100  # rounds of a single client's accuracy
+ENTRIES = 240_000  # helpers in all lists of a page: about 3 MB
+RECORDS = ("manifest.json", "metrics.jsonl", "marks.jsonl", "audit.jsonl", "lists.jsonl", "clients.jsonl", "summary.json")
+FAULTS = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
+
+Line = dict[str, Any]
+
+
+def folders_of(paths: Sequence[Path]) -> list[Path]:
+    """The runs at these paths; a folder of runs, such as that of a comparison, stands for all of them."""
+    found: list[Path] = []
+    if not paths:
+        raise KithkinError("No run is named.", "Name the folder of a run, or of several.")
+    for path in paths:
+        below = [] if is_run(path) or not path.is_dir() else sorted(p for p in path.iterdir() if p.is_dir() and is_run(p))
+        if not below and not is_run(path):
+            raise KithkinError(f"{path} is no run and holds none.", "Name the folder of a run or of a comparison.")
+        found += below or [path]
+    return list(dict.fromkeys(found))
+
+
+def is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in RECORDS)
+
+
+def gather(paths: Sequence[Path], models: bool | None = False) -> dict[str, Any]:
+    """Everything that a page shows of these runs. `models`: also ask the saved models (None: where it is quickly done)."""
+    folders = folders_of(paths)
+    runs = [gather_run(path, ENTRIES // len(folders), models) for path in folders]
+    for run, name in zip(runs, names_of(folders, runs), strict=True):
+        run["name"] = name
+    alone = {run["twin"]: run["clients"]["test"] for run in runs if run["method"] == "local" and run["clients"]}
+    for run in runs:
+        compare_with(alone.get(run.pop("twin")), run)
+    for run in runs:
+        if run["clients"]:
+            run["clients"]["test"] = rounded(run["clients"]["test"])
+    return {"kithkin": kithkin.__version__, "harm": HARM, "runs": runs}
+
+
+def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Each run by its method if that tells them apart; else with alpha and seed; else by its folder."""
+    for name in (
+        [run["method"] for run in runs],
+        [f"{run['method']} a{run['config'].get('alpha')}" for run in runs],
+        [f"{run['method']} s{run['config'].get('seed')}" for run in runs],
+        [f"{run['method']} a{run['config'].get('alpha')} s{run['config'].get('seed')}" for run in runs],
+        [folder.resolve().name for folder in folders],
+    ):
+        if len(set(name)) == len(name):
+            return name
+    return [str(folder) for folder in folders]
+
+
+def gather_run(path: Path, entries: int, models: bool | None) -> dict[str, Any]:
+    folder = Folder(path)
+    remarks: list[str] = []
+
+    def part(what: str, build: Callable[[], Any], otherwise: Any = None) -> Any:
+        try:
+            return build()
+        except FAULTS as e:
+            remarks.append(f"{what} cannot be shown: the record is not as it should be ({type(e).__name__}: {e}).")
+            return otherwise
+
+    manifest = read_object(folder.manifest, remarks)
+    summary = read_object(folder.summary, remarks) if folder.summary.exists() else {}
+    told = {name: object_of(manifest, name) for name in ("config", "settings", "machine", "versions")}
+    config = told["config"]
+    lines = {
+        name: read_lines(getattr(folder, name), remarks, quiet=name == "clients" and not summary)
+        for name in ("metrics", "marks", "audit", "lists", "clients")
+    }
+    rounds = config.get("rounds") or summary.get("rounds")
+    done = max([m.get("round", 0) for m in lines["metrics"] if isinstance(m.get("round"), int)], default=0)
+    if not summary and done:
+        remarks.append(f"The run is not finished: {done} of {rounds or '?'} rounds are on record.")
+    split = part("The split", lambda: gather_split(manifest, config, remarks))
+    marks = part("Accuracy over rounds", lambda: gather_marks(lines["marks"], lines["metrics"]), {}) or {}
+    run = {
+        "folder": str(path),
+        "method": str(config.get("method") or summary.get("method") or path.resolve().name),
+        "finished": bool(summary),
+        "rounds": rounds,
+        "done": done,
+        **plain(told),
+        "model_numbers": plain(manifest.get("model_numbers")),
+        "split_hash": plain(manifest.get("split_hash")),
+        "summary": plain(summary),
+        "curve": marks.get("curve"),
+        "clients": part("The clients", lambda: gather_clients(marks, lines["clients"], split)),
+        "helpers": part("The helpers", lambda: gather_helpers(lines["lists"], entries)),
+        "audit": part("The pseudo labels", lambda: gather_audit(lines["audit"])),
+        "cost": part("The bytes", lambda: gather_cost(lines["metrics"], manifest)),
+        "split": split,
+        "twin": (str(config.get("data")), str(manifest.get("split_hash"))),
+    }
+    run["headline"] = part("The headline", lambda: headline(run), {})
+    looks = part("What the models do", lambda: look(folder, manifest, bool(summary), models, remarks), {}) or {}
+    run["confusion"], run["features"] = looks.get("confusion"), looks.get("features")
+    run["remarks"] = remarks
+    return run
+
+
+def object_of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of the manifest, or nothing where it is something else."""
+    value = manifest.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def read_object(path: Path, remarks: list[str]) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        if isinstance(value, dict):
+            return value
+        problem = "holds no settings"
+    except FileNotFoundError:
+        problem = "is missing"
+    except (OSError, ValueError):
+        problem = "cannot be read"
+    remarks.append(f"{path.name} {problem}; what it says is left out.")
+    return {}
+
+
+def read_lines(path: Path, remarks: list[str], quiet: bool = False) -> list[Line]:
+    """The whole lines of a record, with a remark where it breaks off."""
+    try:
+        texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        if not quiet:
+            remarks.append(f"{path.name} is missing; the figures made from it are left out.")
+        return []
+    except OSError as e:
+        remarks.append(f"{path.name} cannot be read ({e.strerror}); the figures made from it are left out.")
+        return []
+    lines = Folder(path.parent).read_lines(path)
+    if len(lines) < len(texts):
+        remarks.append(f"{path.name} breaks off after line {len(lines)}; what comes before is shown.")
+    return lines
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """At most so many of `count` places, evenly, the first and the last among them.
+
+    >>> thinned(9, 3), thinned(2, 3)
+    ([0, 4, 8], [0, 1])
+    """
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))}) if count else []
+
+
+def rounded(values: Any, digits: int = 4) -> Any:
+    """Numbers to sensible digits, nested lists too; what is no number becomes None, as in JSON."""
+    if isinstance(values, list | tuple):
+        return [rounded(v, digits) for v in values]
+    if values is None or not math.isfinite(values):
+        return None
+    return round(float(values), digits) if digits else round(values)
+
+
+def plain(value: Any) -> Any:
+    """As JSON allows it: a manifest that others wrote may hold NaN."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    return [v for v in values if v is not None]
+
+
+def gather_marks(marks: list[Line], metrics: list[Line]) -> dict[str, Any]:
+    """Accuracy over the evaluated rounds, and every client's at the round of best mean validation accuracy."""
+    if not marks:
+        told = [m for m in metrics if m.get("test_mean") is not None]
+        told = [told[i] for i in thinned(len(told), CURVE)]
+        columns = {"round": "round", "mean": "test_mean", "val": "val_mean"}
+        curve = {name: rounded([m.get(key) for m in told]) for name, key in columns.items()}
+        return {"curve": {**curve, "low": None, "high": None}} if told else {}
+    means = [fmean(known(line["val"])) if known(line["val"]) else None for line in marks]
+    best = max(range(len(marks)), key=lambda i: (means[i] is not None, means[i] or 0.0))
+    at = thinned(len(marks), CURVE)
+    tests = [known(marks[i]["test"]) for i in at]
+    some = thinned(len(marks), PATHS)
+    return {
+        "best": best,
+        "curve": {
+            "round": [marks[i]["round"] for i in at],
+            "mean": rounded([fmean(t) if t else None for t in tests]),
+            "low": rounded([float(np.quantile(t, 0.1)) if t else None for t in tests]),
+            "high": rounded([float(np.quantile(t, 0.9)) if t else None for t in tests]),
+            "val": rounded([means[i] for i in at]),
+        },
+        "best_round": marks[best]["round"],
+        "test": marks[best]["test"],
+        "paths": {"round": [marks[i]["round"] for i in some], "test": [rounded(marks[i]["test"], 3) for i in some]},
+    }
+
+
+def gather_clients(marks: dict[str, Any], clients: list[Line], split: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A column for everything that is known of every client."""
+    test = marks.get("test") or [c["test_at_best_val"] for c in clients]
+    if not test:
+        return None
+    columns: dict[str, Any] = {"test": test, "paths": marks.get("paths")}
+    if len(clients) == len(test):
+        sizes = {name: [c[name] for c in clients] for name in ("labelled", "unlabelled")}
+    elif split and len(split["every"]) == len(test):
+        every, labelled = ([sum(row) for row in split[name]] for name in ("every", "labelled"))
+        sizes = {"labelled": labelled, "unlabelled": [a - b for a, b in zip(every, labelled, strict=True)]}
+    else:
+        sizes = {}
+    if sizes:
+        columns |= sizes
+        columns["size"] = [a + b for a, b in zip(sizes["labelled"], sizes["unlabelled"], strict=True)]
+        columns["ratio"] = rounded([a / max(1, n) for a, n in zip(sizes["labelled"], columns["size"], strict=True)])
+    if split and len(split["every"]) == len(test):
+        columns["class"] = [int(np.argmax(row)) for row in split["every"]]
+    whole = known(test)
+    columns["best_round"] = marks.get("best_round")
+    columns["fairness"] = {
+        "mean": rounded(fmean(whole)),
+        "variance": rounded(pvariance(whole), 5),
+        "worst_decile": rounded(worst_decile(whole)),
+        "deciles": rounded(np.quantile(whole, np.linspace(0, 1, 11)).tolist()),
+    }
+    return columns
+
+
+def gather_helpers(lists: list[Line], entries: int) -> dict[str, Any] | None:
+    """Who helps whom at some rounds, flat as [helper, per mille, helper, per mille ...] for every client; churn at all."""
+    lists = [line for line in lists if any(h[0] != k for k, row in enumerate(line["helpers"]) for h in row)]  # alone: no graph
+    if not lists:
+        return None
+    churn = [
+        fmean(
+            [len({h[0] for h in new} - {h[0] for h in old}) / len(new) for old, new in zip(a, b, strict=True) if new] or [0.0]
+        )
+        for a, b in pairwise(line["helpers"] for line in lists)
+    ]
+    size = max(1, sum(len(row) for row in lists[-1]["helpers"]))
+    at = thinned(len(lists), max(2, min(STEPS, entries // size)))
+    told = [i + 1 for i in thinned(len(churn), CURVE)]
+    return {
+        "round": [lists[i]["round"] for i in at],
+        "lists": [[[v for h in row for v in (h[0], round(1000 * h[2]))] for row in lists[i]["helpers"]] for i in at],
+        "churn": {"round": [lists[i]["round"] for i in told], "share": rounded([churn[i - 1] for i in told])},
+    }
+
+
+def gather_audit(lines: list[Line]) -> dict[str, Any] | None:
+    """Counts of pseudo labels over stretches of rounds: [asked, taken, wrong], and by class, uncertainty and helper."""
+    lines = [line for line in lines if line["asked"]]
+    if not lines:
+        return None
+    steps: list[dict[str, Any]] = []
+    for part in np.array_split(np.arange(len(lines)), min(STEPS, len(lines))):
+        here = [lines[i] for i in part]
+        helpers: dict[str, list[int]] = {}
+        for line in here:
+            for who, (taken, wrong) in line["by_helper"].items():
+                before = helpers.get(str(int(who)), [0, 0])
+                helpers[str(int(who))] = [before[0] + taken, before[1] + wrong]
+        steps.append(
+            {
+                "rounds": [here[0]["round"], here[-1]["round"]],
+                "total": [sum(line[name] for line in here) for name in ("asked", "taken", "wrong")],
+                "by_class": np.sum([line["by_class"] for line in here], 0).tolist(),
+                "by_entropy": np.sum([line["by_entropy"] for line in here], 0).tolist(),
+                "by_helper": helpers,
+            }
+        )
+    at = thinned(len(lines), CURVE)
+    return {
+        "round": [lines[i]["round"] for i in at],
+        "error": rounded([lines[i]["wrong"] / lines[i]["taken"] if lines[i]["taken"] else None for i in at]),
+        "coverage": rounded([lines[i]["taken"] / lines[i]["asked"] for i in at]),
+        "steps": steps,
+    }
+
+
+def gather_cost(metrics: list[Line], manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """Megabytes moved up to a round, by cause, beside the paper's formulas (27) and (28) at that round."""
+    if not metrics:
+        return None
+    causes = list(dict.fromkeys(cause for m in metrics for cause in m["bytes_by_cause"]))
+    moved = {cause: np.cumsum([m["bytes_by_cause"].get(cause, 0) for m in metrics]) / 1e6 for cause in causes}
+    at = thinned(len(metrics), CURVE)
+    total = np.sum(list(moved.values()), 0) if causes else np.zeros(len(metrics))
+    seconds = np.cumsum([m.get("seconds") or 0 for m in metrics])
+    evaluated = [i for i, m in enumerate(metrics) if m.get("test_mean") is not None]
+    evaluated = [evaluated[i] for i in thinned(len(evaluated), CURVE)]
+    rounds = [metrics[i]["round"] for i in at]
+    return {
+        "round": rounds,
+        "moved": {cause: rounded([series[i] for i in at], 3) for cause, series in moved.items()},
+        "seconds": rounded([seconds[i] for i in at], 2),
+        "megabytes": rounded(total[-1], 3),
+        "formulas": formulas(manifest, rounds),
+        "accuracy": {
+            "megabytes": rounded([total[i] for i in evaluated], 3),
+            "test": rounded([metrics[i]["test_mean"] for i in evaluated]),
+        },
+    }
+
+
+def formulas(manifest: dict[str, Any], rounds: list[int]) -> dict[str, list[float]] | None:
+    """(27) and (28) in megabytes after so many rounds; None for a method without helper lists."""
+    s, c = manifest.get("settings") or {}, manifest.get("config") or {}
+    if not {"helpers", "candidates", "search_rounds", "refresh_every"} <= s.keys() or s["helpers"] < 2:
+        return None
+    K, size = c["clients"], manifest["model_numbers"]
+    tau = cohort_size(K, c["sample_rate"]) / K
+    lists = s["helpers"], s["candidates"]
+    costs = [paper_costs(K, *lists, min(s["search_rounds"], t), s["refresh_every"], tau, t, size) for t in rounds]
+    return {name: rounded([cost[name] / 1e6 for cost in costs], 3) for name in ("greedy_27", "helper_lists_28")}
+
+
+def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list[str]) -> dict[str, Any] | None:
+    """Pictures of every client by class, dealt again from the data set; None, with a remark, where that is not to be had."""
+    if not config:
+        return None
+    try:
+        data, split, labels, classes = dealt(from_json(config).checked().resolved())
+    except KithkinError as e:
+        remarks.append(f"The split is not shown, as the data cannot be read: {e.problem}")
+        return None
+    if split.digest() != manifest.get("split_hash"):
+        remarks.append(f"The split is not shown: {data} gives another one than when the run began.")
+        return None
+    counts = {
+        "every": class_counts([share.train for share in split.shares], labels, len(classes)).tolist(),
+        "labelled": class_counts([share.labelled for share in split.shares], labels, len(classes)).tolist(),
+    }
+    return {"classes": list(classes), **counts}
+
+
+@lru_cache(maxsize=8)
+def dealt(config: RunConfig) -> tuple[str, Split, np.ndarray, tuple[str, ...]]:
+    """Kept, because a live page asks again and again."""
+    data = load(config.data, config.data_folder)
+    split = deal(data.labels, config.clients or 1, config.alpha, config.seed, config.label_ratio, data.name)
+    return data.name, split, data.labels, data.classes
+
+
+def headline(run: dict[str, Any]) -> dict[str, Any]:
+    """The few numbers that come first; the same as in the summary where the run is finished."""
+    fairness = (run["clients"] or {}).get("fairness") or {}
+    audit, summary, cost = run["audit"], run["summary"], run["cost"]
+    best = max(known(run["curve"]["mean"]), default=None) if run["curve"] else None
+    return {
+        "test": rounded(summary["test_at_best_val"]) if "test_at_best_val" in summary else fairness.get("mean"),
+        "round": summary.get("best_val_round", (run["clients"] or {}).get("best_round")),
+        "best_test": rounded(summary["best_test"]) if "best_test" in summary else best,
+        "worst_decile": fairness.get("worst_decile"),
+        "variance": fairness.get("variance"),
+        "label_error": next((e for e in reversed(audit["error"]) if e is not None), None) if audit else None,
+        "coverage": audit["coverage"][-1] if audit else None,
+        "megabytes": cost["megabytes"] if cost else None,
+        "seconds": cost["seconds"][-1] if cost else None,
+    }
+
+
+def compare_with(local: Sequence[float | None] | None, run: dict[str, Any]) -> None:
+    """Add every client's gain over training alone, where that run is among those given."""
+    clients = run["clients"]
+    if not clients or local is None or run["method"] == "local" or len(local) != len(clients["test"]):
+        return
+    gains = [None if a is None or b is None else b - a for a, b in zip(local, clients["test"], strict=True)]
+    clients["gain"] = rounded(gains)
+    if known(gains):
+        run["headline"] |= {"gain": rounded(fmean(known(gains))), "harmed": rounded(fmean(g < -HARM for g in known(gains)))}
+
+
+def look(folder: Folder, manifest: dict[str, Any], finished: bool, models: bool | None, remarks: list[str]) -> dict[str, Any]:
+    """What the saved models confuse, and how one of them sees."""
+    if models is False or not finished:
+        return {}
+    from kithkin.report.looks import look_at
+
+    return look_at(folder, manifest, bool(models), remarks)

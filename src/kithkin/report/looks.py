@@ -1,0 +1,59 @@
+"""A finished run's models and data, read back from its folder to be looked at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from kithkin.config import from_json
+from kithkin.errors import KithkinError
+from kithkin.methods import METHODS
+from kithkin.record import Folder
+from kithkin.record.looks import confusion, features
+from kithkin.record.run import Federation, assemble
+
+PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked: some ten seconds
+
+
+def look_at(folder: Folder, manifest: dict[str, Any], whatever_it_takes: bool, remarks: list[str]) -> dict[str, Any]:
+    """Confusion and latent features of a finished run; a remark where models or data are not to be had."""
+    if not folder.models.exists():
+        remarks.append("Confusion and latent features are not shown: the run kept no models (--save-models).")
+        return {}
+    try:
+        federation = assembled(manifest)
+        if federation.split.digest() != manifest.get("split_hash"):
+            raise KithkinError("the data gives another split than when the run began.", "")
+        pictures = sum(len(exam.rows) - exam.val for exam in federation.courier.exams)
+        pixels = federation.clients[0].images[0, 0].numel()
+        if not whatever_it_takes and federation.device.type == "cpu" and pictures * pixels * federation.w0.numel() > PATIENCE:
+            remarks.append("Confusion and latent features are not shown: that takes minutes here; --models always asks for it.")
+            return {}
+        models = read_models(folder, federation.device)
+        seen: dict[str, Any] = {"confusion": confusion(federation, models)}
+        return seen | {"features": features(federation, models, len(seen["confusion"]))}
+    except KithkinError as e:
+        remarks.append(f"Confusion and latent features are not shown: {e.problem}")
+    except Exception as e:  # whatever a damaged file of models brings must not cost the page
+        remarks.append(f"Confusion and latent features are not shown: models.safetensors cannot be used ({type(e).__name__}).")
+    return {}
+
+
+def assembled(manifest: dict[str, Any]) -> Federation:
+    """The federation of a run, on the best device here."""
+    config = from_json(manifest["config"])
+    settings = type(METHODS[config.method].settings)(**manifest["settings"])
+    return assemble(replace(config, device="auto", compute="eager", pool="device"), settings)
+
+
+def read_models(folder: Folder, device: torch.device) -> list[list[Tensor]]:
+    """Every client's personal models."""
+    with safe_open(str(folder.models), "pt", device=str(device)) as file:
+        table: dict[str, list[str]] = json.loads(file.metadata()["clients"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+    return [[tensors[name] for name in table[str(k)]] for k in range(len(table))]

@@ -1,0 +1,33 @@
+"""One browser for all tests of the page; they are skipped, with the reason, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import browser as browsers
+import pytest
+from invented import make_up
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A um run and its local twin."""
+    home = tmp_path_factory.mktemp("runs")
+    return {method: make_up(home / method, method) for method in ("um", "local")}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as p:
+        path = browsers.system_browser() or p.chromium.executable_path
+        if not Path(path).exists():
+            pytest.skip("no Chromium here: python tests/report/browser.py installs one")
+        try:
+            browser = p.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        except api.Error as e:
+            pytest.skip(f"{path} does not start: {str(e).splitlines()[0]}")
+        yield browser
+        browser.close()

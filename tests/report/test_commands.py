@@ -1,0 +1,175 @@
+"""report, watch and export-metrics from the command line; a run that shows itself; and what a missing package says."""
+
+from __future__ import annotations
+
+import csv
+import http.client
+import json
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kithkin.cli import main
+from kithkin.record import Folder
+from kithkin.report.looks import confusion, look_at, read_models
+from kithkin.report.serve import server_for
+
+TINY = "--clients 6 --width 2 --rounds 2 --epochs 1 --batch-size 64 --sample-rate 0.34 --device cpu --compute eager"
+OWN = "--warmup-epochs 1 --mc-samples 2 --helpers 3 --candidates 2"
+
+
+def fails(*words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run that wrote its own page."""
+    out = tmp_path_factory.mktemp("shown") / "um"
+    main(["run", "--method", "um", *TINY.split(), *OWN.split(), "--quiet", "--report", "--out", str(out)])
+    return out
+
+
+def test_a_run_writes_its_page(shown: Path):
+    text = (shown / "report.html").read_text("utf-8")
+    assert 'data-reload="0"' in text
+    assert '"finished":true' in text
+
+
+def test_a_page_is_refreshed_while_running_and_its_trouble_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from kithkin.report import live
+
+    written: list[int] = []
+
+    def note(paths: list[Path], out: Path, models: Any, reload: int) -> None:
+        written.append(reload)
+        if not reload:
+            raise OSError("no room")
+
+    monkeypatch.setattr(live, "write_page", note)
+    main(
+        ["run", "--method", "local", *TINY.split(), "--warmup-epochs", "1", "--quiet", "--report", "--out", str(tmp_path / "x")]
+    )
+    assert written[0] == live.RELOAD
+    assert written[-1] == 0
+    assert (tmp_path / "x" / "summary.json").exists()
+
+
+def test_confusion_is_of_every_test_picture_and_agrees_with_the_record(shown: Path):
+    from kithkin.report.looks import assembled
+
+    manifest = json.loads((shown / "manifest.json").read_text())
+    federation = assembled(manifest)
+    matrix = confusion(federation, read_models(Folder(shown), federation.device))
+    marks = json.loads((shown / "marks.jsonl").read_text().splitlines()[-1])["test"]
+    right = sum(a * (len(e.rows) - e.val) for a, e in zip(marks, federation.courier.exams, strict=True))
+    assert sum(map(sum, matrix)) == sum(len(e.rows) - e.val for e in federation.courier.exams)
+    assert sum(matrix[c][c] for c in range(10)) == pytest.approx(right, abs=0.01)
+
+
+def test_models_that_are_gone_or_damaged_cost_their_figures_alone(shown: Path, tmp_path: Path):
+    folder = Folder(Path(shutil.copytree(shown, tmp_path / "um")))
+    manifest = json.loads(folder.manifest.read_text())
+    for damage in (lambda: folder.models.write_bytes(b"\x10" * 40), folder.models.unlink):
+        damage()
+        remarks: list[str] = []
+        assert look_at(folder, manifest, True, remarks) == {}
+        assert len(remarks) == 1
+
+
+def test_report_writes_a_page_and_figures(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out, figures = tmp_path / "new" / "page.html", tmp_path / "figures"
+    main(["report", str(runs["um"]), str(runs["local"]), "--out", str(out), "--figures", str(figures), "--models", "never"])
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0] == str(out)
+    names = {path.name for path in figures.iterdir()}
+    both = {"accuracy", "clients", "gains", "fairness", "labels", "worth"}
+    single = {"helpers-0-um", "audit-0-um", "bytes-0-um", "split-0-um", "split-1-local"}
+    assert names == {f"{name}.{kind}" for name in both | single for kind in ("png", "pdf")}
+    assert all((figures / f"accuracy.{k}").read_bytes().startswith(h) for k, h in (("png", b"\x89PNG"), ("pdf", b"%PDF")))
+
+
+def test_mistakes_end_with_code_2(tmp_path: Path, runs: dict[str, Path]):
+    (tmp_path / "file").write_text("mine")
+    fails("report")
+    fails("report", str(tmp_path))
+    fails("report", str(runs["um"]), "--out", str(tmp_path / "file" / "page.html"))
+    fails("watch", str(tmp_path))
+    fails("watch", str(runs["um"]), "--port", "99999")
+    fails("export-metrics", str(tmp_path))
+
+
+def test_tables_have_every_round_and_client(runs: dict[str, Path], tmp_path: Path):
+    main(["export-metrics", str(runs["um"]), "--out", str(tmp_path)])
+    tables = {path.stem: list(csv.DictReader(path.read_text("utf-8").splitlines())) for path in tmp_path.glob("*.csv")}
+    assert {name: len(rows) for name, rows in tables.items() if name != "helpers"} == {
+        **{"rounds": 8, "marks": 4 * 12, "labels": 8, "clients": 12},
+    }
+    marks = [json.loads(line) for line in (runs["um"] / "marks.jsonl").read_text().splitlines()]
+    assert float(tables["marks"][-1]["test"]) == marks[-1]["test"][-1]
+    assert tables["rounds"][0]["test_mean"] == ""
+    assert tables["rounds"][0]["bytes/upload"] == str(4 * 106_130 * 5)
+
+
+def test_parquet_says_what_it_needs(runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    fails("export-metrics", str(runs["um"]), "--format", "parquet", "--out", str(tmp_path / "tables"))
+    assert not (tmp_path / "tables").exists()
+
+
+def test_parquet_holds_the_same(runs: dict[str, Path], tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet", exc_type=ImportError)
+    main(["export-metrics", str(runs["um"]), "--format", "parquet", "--out", str(tmp_path)])
+    assert parquet.read_table(tmp_path / "marks.parquet").num_rows == 48
+
+
+def test_tensorboard_says_what_it_needs_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    fails("run", *TINY.split(), "--tensorboard", "--out", str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # those of another package
+def test_tensorboard_gets_every_round(tmp_path: Path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = tmp_path / "x"
+    main(["run", "--method", "local", *TINY.split(), "--warmup-epochs", "1", "--quiet", "--tensorboard", "--out", str(out)])
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("test_mean")] == [1, 2]
+
+
+def test_the_server_answers_this_machine_alone_and_only_with_news(runs: dict[str, Path]):
+    server = server_for([runs["um"]], 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+
+    def ask(path: str, host: str = "localhost") -> tuple[int, bytes]:
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        line.request("GET", path, headers={"Host": f"{host}:{port}"})
+        answer = line.getresponse()
+        body = answer.read()
+        line.close()
+        return answer.status, body
+
+    try:
+        assert server.server_address[0] == "127.0.0.1"
+        status, body = ask("/data.json")
+        assert status == 200
+        stamp = json.loads(body)["stamp"]
+        assert ask(f"/data.json?since={stamp}") == (204, b"")
+        assert ask("/data.json?since=old")[0] == 200
+        assert ask("/")[0] == 200
+        assert ask("/../manifest.json")[0] == 404
+        assert ask("/", "evil.example")[0] == 403
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,181 @@
+"""What the page is made of: its numbers are the record's, and whatever is missing is told."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from invented import make_up, many_pictures
+
+from kithkin.compare import worst_decile
+from kithkin.errors import KithkinError
+from kithkin.report import gather, page, write_page
+from kithkin.report.gather import ENTRIES, thinned
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def embedded(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.fixture
+def broken(runs: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs["um"], tmp_path / "broken"))
+
+
+def test_accuracies_are_those_of_the_record(runs: dict[str, Path]):
+    run = gather([runs["um"]])["runs"][0]
+    marks, summary = lines(runs["um"] / "marks.jsonl"), json.loads((runs["um"] / "summary.json").read_text())
+    assert run["curve"]["round"] == [m["round"] for m in marks]
+    assert run["curve"]["mean"] == pytest.approx([fmean(m["test"]) for m in marks], abs=1e-4)
+    assert run["curve"]["low"] == pytest.approx([np.quantile(m["test"], 0.1) for m in marks], abs=1e-4)
+    assert run["curve"]["high"] == pytest.approx([np.quantile(m["test"], 0.9) for m in marks], abs=1e-4)
+    best = next(m for m in marks if m["round"] == summary["best_val_round"])
+    assert run["clients"]["test"] == pytest.approx(best["test"], abs=1e-4)
+    assert run["headline"]["test"] == pytest.approx(summary["test_at_best_val"], abs=1e-4)
+    assert run["headline"]["round"] == summary["best_val_round"] == run["clients"]["best_round"]
+    fairness = run["clients"]["fairness"]
+    assert fairness["worst_decile"] == pytest.approx(worst_decile(best["test"]), abs=1e-4)
+    assert fairness["variance"] == pytest.approx(np.var(best["test"]), abs=1e-4)
+    assert run["remarks"] == []
+
+
+def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], tmp_path: Path):
+    um, local = gather([runs["um"], runs["local"]])["runs"]
+    pairs = zip(um["clients"]["test"], local["clients"]["test"], strict=True)
+    gains = [a - b for a, b in pairs]
+    assert um["clients"]["gain"] == pytest.approx(gains, abs=2e-4)
+    assert um["headline"]["gain"] == pytest.approx(fmean(gains), abs=2e-4)
+    assert um["headline"]["harmed"] == pytest.approx(fmean(g < -0.03 for g in gains), abs=1e-4)
+    assert "gain" not in local["clients"]
+    stranger = make_up(tmp_path / "local", "local", seed=1)
+    assert "gain" not in gather([runs["um"], stranger])["runs"][0]["clients"]
+
+
+def test_helpers_and_churn(runs: dict[str, Path]):
+    helpers = gather([runs["um"]])["runs"][0]["helpers"]
+    lists = lines(runs["um"] / "lists.jsonl")
+    assert helpers["round"] == [line["round"] for line in lists]
+    flat = helpers["lists"][-1][3]
+    assert flat[::2] == [h[0] for h in lists[-1]["helpers"][3]]
+    assert [v / 1000 for v in flat[1::2]] == pytest.approx([h[2] for h in lists[-1]["helpers"][3]], abs=1e-3)
+    first, second = (line["helpers"] for line in lists[:2])
+    new = [len({h[0] for h in b} - {h[0] for h in a}) / len(b) for a, b in zip(first, second, strict=True)]
+    assert helpers["churn"]["share"][0] == pytest.approx(fmean(new), abs=1e-4)
+
+
+def test_the_audit_adds_up(runs: dict[str, Path]):
+    audit = gather([runs["um"]])["runs"][0]["audit"]
+    told = lines(runs["um"] / "audit.jsonl")
+    assert sum(step["total"][2] for step in audit["steps"]) == sum(line["wrong"] for line in told)
+    assert np.sum([s["by_class"] for s in audit["steps"]], 0).tolist() == np.sum([t["by_class"] for t in told], 0).tolist()
+    assert np.sum([s["by_entropy"] for s in audit["steps"]], 0).tolist() == np.sum([t["by_entropy"] for t in told], 0).tolist()
+    given = sum(n for s in audit["steps"] for n, _ in s["by_helper"].values())
+    assert given == sum(n for t in told for n, _ in t["by_helper"].values())
+    assert audit["error"] == pytest.approx([t["wrong"] / t["taken"] for t in told], abs=1e-4)
+
+
+def test_bytes_and_formulas_end_where_the_summary_does(runs: dict[str, Path]):
+    cost = gather([runs["um"]])["runs"][0]["cost"]
+    summary = json.loads((runs["um"] / "summary.json").read_text())
+    assert {c: series[-1] for c, series in cost["moved"].items()} == pytest.approx(
+        {c: size / 1e6 for c, size in summary["bytes_by_cause"].items()}, abs=1e-2
+    )
+    assert cost["formulas"]["greedy_27"][-1] == pytest.approx(summary["cost_formulas"]["greedy_27"] / 1e6, abs=1e-2)
+    assert cost["formulas"]["helper_lists_28"][-1] == pytest.approx(summary["cost_formulas"]["helper_lists_28"] / 1e6, abs=1e-2)
+
+
+def test_a_folder_of_runs_stands_for_all(runs: dict[str, Path]):
+    assert [run["name"] for run in gather([runs["um"].parent])["runs"]] == ["local", "um"]
+
+
+@pytest.mark.parametrize("paths", [[], [Path("nowhere")]])
+def test_what_is_no_run_is_a_mistake(paths: list[Path]):
+    with pytest.raises(KithkinError):
+        gather(paths)
+
+
+def test_a_torn_line_is_told_and_what_comes_before_is_shown(broken: Path):
+    for name in ("metrics", "marks", "audit", "lists"):
+        path = broken / f"{name}.jsonl"
+        path.write_text(path.read_text()[: -len(path.read_text()) // 3])
+    run = gather([broken])["runs"][0]
+    assert [r for r in run["remarks"] if "breaks off" in r and "metrics.jsonl" in r]
+    assert len([r for r in run["remarks"] if "breaks off" in r]) == 4
+    assert run["curve"]["round"]
+    assert run["cost"]["round"]
+    assert run["helpers"]
+    assert run["audit"]
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "metrics.jsonl", "marks.jsonl", "audit.jsonl", "lists.jsonl", "clients.jsonl", "summary.json"]
+)
+def test_any_file_may_be_missing_empty_or_foreign(broken: Path, name: str):
+    for content in (None, "", "[1, 2]\n", '{"round": "x"}\n', '{"round": 1, "val": 3, "helpers": 4, "asked": "x"}\n', "\x00{"):
+        (broken / name).unlink(missing_ok=True)
+        if content is not None:
+            (broken / name).write_text(content)
+        data = gather([broken])
+        embedded(page(data))
+        if content is not None and content[:1] not in ("", "{"):
+            assert [r for r in data["runs"][0]["remarks"] if name in r]
+
+
+def test_an_unfinished_run_says_how_far_it_is(broken: Path):
+    (broken / "summary.json").unlink()
+    (broken / "clients.jsonl").unlink()
+    run = gather([broken])["runs"][0]
+    assert not run["finished"]
+    assert run["remarks"] == ["The run is not finished: 8 of 8 rounds are on record."]
+    assert run["headline"]["test"] == run["clients"]["fairness"]["mean"]
+    assert run["clients"]["size"] == [sum(row) for row in run["split"]["every"]]
+
+
+def test_data_that_is_gone_costs_the_split_alone(broken: Path):
+    manifest = json.loads((broken / "manifest.json").read_text())
+    manifest["config"]["data"] = "/nowhere/mine.npz"
+    (broken / "manifest.json").write_text(json.dumps(manifest))
+    run = gather([broken])["runs"][0]
+    assert run["split"] is None
+    assert "class" not in run["clients"]
+    assert [r for r in run["remarks"] if "split is not shown" in r]
+
+
+def test_names_cannot_leave_the_json(broken: Path):
+    manifest = json.loads((broken / "manifest.json").read_text())
+    manifest["config"]["method"] = "</script><script>alert(1)</script><!-- {{script}} \u2028 ☃"
+    manifest["settings"]["x"] = float("nan")
+    (broken / "manifest.json").write_text(json.dumps(manifest))
+    text = page(gather([broken]))
+    assert "<script>alert" not in text
+    assert text.count("</script>") == 2
+    assert embedded(text)["runs"][0]["method"] == manifest["config"]["method"]
+    assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg", "", text)
+
+
+def test_a_thousand_clients_fit(tmp_path: Path):
+    data = many_pictures(tmp_path / "many.npz")
+    big = make_up(tmp_path / "um", clients=1000, rounds=60, every=1, data=str(data), alpha=0.8)
+    helpers = write_page([big], tmp_path / "page.html", models=False)["runs"][0]["helpers"]
+    assert (tmp_path / "page.html").stat().st_size < 15e6
+    assert len(helpers["round"]) == 40
+    assert sum(len(row) // 2 for step in helpers["lists"] for row in step) <= 1.1 * ENTRIES
+
+
+def test_thinning_keeps_both_ends():
+    assert thinned(500, 40)[0] == 0
+    assert thinned(500, 40)[-1] == 499
+    assert len(thinned(500, 40)) == 40
+    assert thinned(0, 40) == []

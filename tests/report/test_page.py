@@ -1,0 +1,214 @@
+"""The page in a real browser: everything is drawn, can be reached and used, stays text, and is up to date."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kithkin.report import gather, page, write_page
+from kithkin.report.serve import server_for
+
+pytestmark = pytest.mark.xdist_group("browser")
+FIGURES = {
+    *("curve", "scatter", "gains", "spread", "strips", "graph", "person", "churn", "audit", "reliability"),
+    *("by-class", "by-helper", "bytes", "worth", "confusion", "features", "split"),
+}
+
+
+@pytest.fixture
+def view(chromium: Any) -> Iterator[Any]:
+    """Opens a page; a console message, an error or a request to anywhere else fails the test."""
+    faults: list[str] = []
+    contexts: list[Any] = []
+
+    def open_(address: str | Path, width: int = 1366, scheme: str = "light") -> Any:
+        context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("dialog", lambda dialog: (faults.append("dialog"), dialog.dismiss()))
+        url = address.as_uri() if isinstance(address, Path) else address
+        tab.on("request", lambda r: None if r.url.startswith((url, "data:")) else faults.append(f"request {r.url}"))
+        tab.goto(url)
+        tab.wait_for_selector("html[data-ready]")
+        return tab
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="module")
+def both(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a um run beside a local one, with looks made up: these runs kept no models."""
+    data = gather([runs["um"], runs["local"]])
+    data["runs"][0] |= {
+        "confusion": [[9 if a == b else 1 for b in range(10)] for a in range(10)],
+        "features": {"model_of": 1, "x": [0, 1, 2], "y": [2, 0, 1], "class": [0, 1, 9], "client": [0, 1, 2]},
+    }
+    out = tmp_path_factory.mktemp("page") / "both.html"
+    out.write_text(page(data), encoding="utf-8")
+    return out
+
+
+def figures(tab: Any) -> dict[str, str]:
+    return tab.evaluate("Object.fromEntries([...document.querySelectorAll('[data-figure]')].map(f => [f.id, f.dataset.drawn]))")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1366, "light"), (390, "dark")])
+def test_every_figure_is_drawn_and_told_in_words(view: Any, both: Path, width: int, scheme: str):
+    tab = view(both, width, scheme)
+    assert set(figures(tab)) == FIGURES
+    tab.select_option("#client", "3")
+    assert set(figures(tab).values()) == {"yes"}
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.evaluate("document.documentElement.dataset.theme") == scheme
+    for label in tab.eval_on_selector_all("[data-figure] svg[role=img]", "all => all.map(x => x.getAttribute('aria-label'))"):
+        assert len(label) > 20
+        assert "undefined" not in label + tab.inner_text("main")
+        assert "NaN" not in label
+
+
+def test_the_slider_moves_through_the_rounds_by_keyboard(view: Any, both: Path):
+    tab = view(both)
+    assert tab.inner_text("output[for=step]") == "round 8"
+    edges = "document.querySelector('#graph path.edge').getAttribute('d')"
+    before = tab.evaluate(edges)
+    tab.focus("#step")
+    tab.keyboard.press("ArrowLeft")
+    assert tab.inner_text("output[for=step]") == "round 6"
+    assert tab.evaluate(edges) != before
+    assert tab.evaluate("getComputedStyle(document.querySelector('#step')).outlineStyle") != "none"
+
+
+def test_a_client_is_chosen_by_name_and_by_its_dot(view: Any, both: Path, runs: dict[str, Path]):
+    tab = view(both)
+    last = json.loads((runs["um"] / "lists.jsonl").read_text().splitlines()[-1])["helpers"]
+    tab.select_option("#client", "5")
+    assert tab.inner_text("#chosen") == "Client 5"
+    shown = tab.eval_on_selector_all("#person tbody td:first-child", "all => all.map(x => parseInt(x.textContent))")
+    assert shown == [h[0] for h in last[5]]
+    assert tab.locator("#graph .node.chosen").count() == 1
+    assert tab.locator("#scatter .chosen").count() == 2  # the same client in both runs
+    tab.locator("#graph .node").nth(2).scroll_into_view_if_needed()
+    box = tab.locator("#graph .node").nth(2).bounding_box()
+    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert tab.inner_text("#chosen") == "Client 2"
+    assert "client 2" in tab.inner_text("#tip")
+    tab.keyboard.press("Escape")
+    assert tab.locator("#chosen").count() == 0
+
+
+def test_runs_can_be_hidden_and_chosen(view: Any, both: Path):
+    tab = view(both)
+    assert tab.locator("#curve .key li").count() == 2
+    tab.get_by_role("button", name="local").click()
+    assert tab.locator("#curve .key li").count() == 1
+    tab.select_option("#run", label="local")
+    assert figures(tab)["graph"] == "remark"
+    assert "keeps no helper lists" in tab.inner_text("#graph")
+
+
+def test_the_rounds_of_the_audit_and_the_axes_can_be_chosen(view: Any, both: Path):
+    tab = view(both)
+    whole = tab.get_attribute("#by-class svg", "aria-label")
+    tab.focus("#stretch")
+    tab.keyboard.press("End")
+    assert tab.inner_text("output[for=stretch]") == "round 8"
+    assert tab.get_attribute("#by-class svg", "aria-label") != whole
+    tab.select_option("#up", "gain")
+    assert "gain over local" in tab.text_content("#scatter svg")
+    tab.check("#greedy")
+    assert "formula (27)" in tab.inner_text("#bytes .keys")
+    tab.click("#theme")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_numbers_are_there_as_a_table(view: Any, both: Path):
+    tab = view(both)
+    tab.click("#bytes summary")
+    assert tab.locator("#bytes tbody tr").count() == 8
+    tab.hover("#curve svg")
+    assert "um:" in tab.inner_text("#tip")
+
+
+HOSTILE = "</script><img src=x onerror=window.pwned=1>\"'`${1}{{data}}\u2028☃"
+
+
+def test_hostile_names_stay_text(view: Any, runs: dict[str, Path], tmp_path: Path):
+    folder = Path(shutil.copytree(runs["um"], tmp_path / "<b>bold<b> & 'co'"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["config"]["method"] = manifest["settings"][HOSTILE] = manifest["machine"]["device"] = HOSTILE
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    audit = (folder / "audit.jsonl").read_text().replace('"by_helper": {', f'"by_helper": {{{json.dumps(HOSTILE)}: [1, 1], ', 1)
+    (folder / "audit.jsonl").write_text(audit)
+    data = gather([folder, runs["local"]])
+    data["runs"][0]["split"]["classes"] = [f"{HOSTILE}{c}" for c in range(10)]
+    (tmp_path / "page.html").write_text(page(data), encoding="utf-8")
+    tab = view(tmp_path / "page.html")
+    tab.select_option("#client", "3")
+    tab.hover("#graph svg")
+    assert tab.evaluate("window.pwned") is None
+    assert tab.locator("img, main b, main script").count() == 0
+    assert HOSTILE in tab.text_content("h1")
+    assert tab.title().startswith(HOSTILE.replace("\u2028", " ")[:20])
+    assert "pseudo labels cannot be shown" in tab.text_content("#remarks")
+
+
+def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, Path], tmp_path: Path):
+    folder = Path(shutil.copytree(runs["um"], tmp_path / "um"))
+    whole = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(whole[: len(whole) // 2])
+    (folder / "lists.jsonl").unlink()
+    (folder / "summary.json").unlink()
+    write_page([folder], tmp_path / "page.html")
+    tab = view(tmp_path / "page.html")
+    remarks = tab.inner_text("#remarks")
+    assert "metrics.jsonl breaks off after line" in remarks
+    assert "lists.jsonl is missing" in remarks
+    assert "not finished" in remarks
+    assert figures(tab)["curve"] == figures(tab)["bytes"] == "yes"
+    assert "graph" not in figures(tab)
+
+
+def test_a_page_that_reads_itself_again_keeps_the_choice(view: Any, runs: dict[str, Path], tmp_path: Path):
+    (tmp_path / "page.html").write_text(page(gather([runs["um"]]), reload=2), encoding="utf-8")
+    tab = view(tmp_path / "page.html")
+    tab.select_option("#client", "7")
+    with tab.expect_navigation():
+        pass
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#chosen") == "Client 7"
+
+
+def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
+    folder = Path(shutil.copytree(runs["um"], tmp_path / "um"))
+    (folder / "summary.json").unlink()
+    kept = {name: (folder / f"{name}.jsonl").read_text() for name in ("metrics", "marks", "audit", "lists")}
+    for name, text in kept.items():
+        half = [line for line in text.splitlines() if json.loads(line)["round"] <= 4]
+        (folder / f"{name}.jsonl").write_text("\n".join(half) + "\n")
+    server = server_for([folder], 0)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        tab = view(f"http://127.0.0.1:{server.server_address[1]}/")
+        assert tab.inner_text("#state") == "Round 4 of 8"
+        tab.select_option("#client", "5")
+        for name, text in kept.items():
+            (folder / f"{name}.jsonl").write_text(text)
+        tab.get_by_text("Round 8 of 8").wait_for(timeout=20_000)
+        assert tab.inner_text("#chosen") == "Client 5"
+        assert tab.inner_text("output[for=step]") == "round 8"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
