@@ -99,7 +99,7 @@ def test_compute_knows_of_data_only_the_augmentations():
 
 @pytest.mark.parametrize("room", ["helpers", "methods", "federation"])
 def test_methods_know_no_kind_of_compute(room: str):
-    protocol = {"Compute", "Fit", "Fitted", "Lesson", "Predict", "Recipe", "all_of", "together", "jobs"}
+    protocol = {"Compute", "Fit", "Fitted", "Lesson", "Predict", "Read", "Recipe", "all_of", "together", "jobs"}
     known = {name for path in FILES if module_of(path)[1:2] == (room,) for name in imported_by(path)}
     assert {name[2] for name in known if name[:2] == ("kithkin", "compute")} <= protocol
 

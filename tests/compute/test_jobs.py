@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+import torch
 
-from kithkin.compute import all_of, together
+from kithkin.compute import Read, all_of, together
 from kithkin.compute.jobs import Job
 
 
@@ -75,6 +76,20 @@ def test_an_answer_can_be_asked_about():
     desk = Desk()
     assert together([in_two_steps(1), in_two_steps(5)], desk.work) == [4 + 2, 20 + 10]
     assert desk.batches == [[1, 5], [2, 1, 10, 5]]
+
+
+def test_what_visits_read_at_one_moment_is_read_in_one_go(monkeypatch: pytest.MonkeyPatch):
+    went: list[list[float]] = []
+    to_host = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda x: (went.append(x.tolist()), to_host(x))[1])
+
+    async def read(*numbers: float) -> list[float]:
+        return await Read(torch.tensor(numbers))
+
+    desk = Desk()
+    assert together([read(1, 2), in_turn(3, 4), read(5)], desk.work) == [[1, 2], [6, 8], [5]]
+    assert desk.batches == [[3], [4]]
+    assert went == [[1, 2, 5]]
 
 
 def test_no_visits_no_work():

@@ -20,7 +20,13 @@ def cell(plan: Plan = PLAN, looks: tuple[str, ...] = (), **changes: Any) -> Cell
 
 def record(cell: Cell, test: float = 0.5, moved: int = 1_000_000, confusion: Any = ((3, 1), (0, 4))) -> dict[str, Any]:
     causes = {"warm-up": moved // 2, "search": moved // 2}
-    summary = {"test_at_best_val": test, "best_test": test + 0.1, "final_test_var": 0.02, "final_pseudo_error": 0.25}
+    summary = {
+        "test_at_best_val": test,
+        "best_val": test,
+        "best_test": test + 0.1,
+        "final_test_var": 0.02,
+        "final_pseudo_error": 0.25,
+    }
     summary |= {"up_bytes": moved // 2, "down_bytes": moved // 2, "bytes_by_cause": causes}
     summary |= {"cost_formulas": {"greedy_27": 8e9, "helper_lists_28": 2e9, "saved_29": 6e9}}
     pairs = {name: [0.1, 0.6, 0.9] for name in ("both", "entropy", "accuracy", "truth")}

@@ -39,7 +39,7 @@ def some(name: str, chosen: Callable[[Cell], bool], plan: Plan = PLAN) -> Cell:
 
 def test_the_names_are_those_that_were_promised():
     tables = ["fashion-mnist", "cifar-10", "components", "refresh-period", "sample-rate", "pathmnist", "organamnist", "costs"]
-    assert set(RECIPES) == {*tables, *FIGURES}
+    assert set(RECIPES) == {*tables, *FIGURES, "tuning"}
 
 
 def test_the_papers_setting_is_the_papers():
@@ -56,7 +56,7 @@ def test_the_papers_setting_is_the_papers():
 def test_short_cuts_rounds_and_says_so_on_every_page(tmp_path: Path):
     assert {c.config.rounds for c in RECIPES["cifar-10"].plan(PLAN)} == {60}
     assert {c.config.rounds for c in RECIPES["organamnist"].plan(PLAN)} == {30}
-    assert all("short: 60 rounds instead of 200" in text_of(name, tmp_path) for name in RECIPES)
+    assert all("short: 60 rounds instead of 200" in text_of(name, tmp_path) for name in RECIPES if name != "tuning")
 
 
 def test_twenty_seeds_and_the_first_of_all_before_the_second_of_any():
@@ -66,6 +66,27 @@ def test_twenty_seeds_and_the_first_of_all_before_the_second_of_any():
     assert seeds == sorted(seeds)
     assert [c.column for c in cells[: 2 * len(ALL)]] == [0.5] * len(ALL) + [5.0] * len(ALL)
     assert cells[0].row == "um"
+
+
+def test_every_method_is_tuned_on_the_same_rates_with_a_seed_that_no_table_has():
+    cells = RECIPES["tuning"].plan(Plan("paper", "paper", 20))
+    assert cells == RECIPES["tuning"].plan(Plan("short", "tuned", 1))
+    for method in ALL:
+        mine = [c for c in cells if c.row == ("cifar-10", method)]
+        own = [c.settings.personal_lr if method == "pfedme" else c.config.lr for c in mine]
+        assert sorted(own) == [3e-4, 1e-3, 3e-3, 1e-2]
+        assert {(c.config.rounds, c.config.alpha, c.config.seed) for c in mine} == {(60, 0.5, 100)}
+    assert all(c.config.seed < 20 for c in RECIPES["cifar-10"].plan(Plan("paper", "tuned", 20)))
+
+
+def test_the_best_rate_is_named_once_all_were_run(tmp_path: Path):
+    cells = [c for c in RECIPES["tuning"].plan(PLAN) if c.row == ("fashion-mnist", "um")]
+    for cell, val in zip(cells, (0.5, 0.75, 0.25), strict=False):
+        put(cell, tmp_path, test=val)
+    line = "| fashion-mnist | um |  | 75.0 | 50.0 | 25.0 | not all run |"
+    assert line in text_of("tuning", tmp_path)
+    put(cells[3], tmp_path, test=0.6)
+    assert "| fashion-mnist | um | 60.0 | 75.0 | 50.0 | 25.0 | 0.001 |" in text_of("tuning", tmp_path)
 
 
 def test_um_plus_joins_as_soon_as_it_is_a_method():

@@ -7,7 +7,7 @@ jobs that wait at one moment to the compute's `work`, which may run them one by 
 from kithkin.compute.choose import choose, cores
 from kithkin.compute.eager import Eager, one_thread
 from kithkin.compute.graphs import Graphs
-from kithkin.compute.jobs import Compute, Fit, Fitted, Lesson, Predict, Recipe, Ticking, all_of, together
+from kithkin.compute.jobs import Compute, Fit, Fitted, Lesson, Predict, Read, Recipe, Ticking, all_of, together
 from kithkin.compute.plan import batches, schedule
 from kithkin.compute.workers import Workers
 
@@ -19,6 +19,7 @@ __all__ = [
     "Graphs",
     "Lesson",
     "Predict",
+    "Read",
     "Recipe",
     "Ticking",
     "Workers",

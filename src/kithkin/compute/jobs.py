@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
+import torch
 from torch import Tensor
 
 Answer = TypeVar("Answer")
@@ -96,6 +97,13 @@ class Predict(Job[Tensor]):
     shift: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Read(Job[list[float]]):
+    """Numbers [n] for the host. Those that several visits want are read in one go: the device is waited for once."""
+
+    numbers: Tensor
+
+
 def cost(job: Job[Any]) -> float:
     """About how much there is to do: pictures that go forward through the network. A step backward counts for two."""
     if isinstance(job, Fit):
@@ -131,9 +139,19 @@ def together(visits: Sequence[Coroutine[Any, Any, Outcome]], work: Callable[[Seq
                     asked[i] = visits[i].send(answer)
                 except StopIteration as end:
                     outcomes[i] = end.value
-            done = iter(work([job for jobs in asked.values() for job in jobs]) if asked else [])
-            answers = {i: [next(done) for _ in jobs] for i, jobs in asked.items()}
+            jobs = [job for jobs in asked.values() for job in jobs]
+            reads = [job for job in jobs if isinstance(job, Read)]
+            others = [job for job in jobs if not isinstance(job, Read)]
+            done, told = iter(work(others) if others else []), iter(_read(reads))
+            answers = {i: [next(told if isinstance(job, Read) else done) for job in jobs] for i, jobs in asked.items()}
     finally:
         for visit in visits:
             visit.close()
     return [outcomes[i] for i in range(len(visits))]
+
+
+def _read(reads: Sequence[Read]) -> list[list[float]]:
+    if not reads:
+        return []
+    parts = torch.cat([job.numbers for job in reads]).cpu().split([len(job.numbers) for job in reads])
+    return [cast(list[float], part.tolist()) for part in parts]  # pyright: ignore[reportUnknownMemberType]

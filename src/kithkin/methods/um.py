@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from kithkin import rng
-from kithkin.compute import Fit, Predict, Recipe, all_of
+from kithkin.compute import Fit, Predict, Read, Recipe, all_of
 from kithkin.helpers import Helper, HelperList, Score, Terms, average, entropy, least_uncertain, relation
 from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply, certain_labels
 
@@ -81,7 +80,7 @@ class Um:
         if searching or (sampled and len(held) < self.M):
             draw = rng.generator(self.seed, "helpers", t, k)
             unheld = sorted(set(range(len(server.models))) - {h.client for h in held})
-            strangers = [int(j) for j in draw.permutation(unheld)]
+            strangers = [int(j) for j in draw.permutation(unheld)[: self.R + self.M]]
         parcels: list[Parcel] = []
 
         def send(cause: Cause, clients: Sequence[int]) -> None:
@@ -133,7 +132,8 @@ class Um:
         candidates = await score(candidates)
         helpers = state.helpers.test_and_set(candidates)
         refused |= {h.client: h for h in held([*state.helpers, *candidates])}
-        refused = {j: h for j, h in refused.items() if j not in helpers}
+        listed = {h.client for h in helpers}
+        refused = {j: h for j, h in refused.items() if j not in listed}
         newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
         helpers = helpers.refresh(await score(newer))
         helpers = helpers.fill(await score(unpack(brief, "fill")))
@@ -164,8 +164,7 @@ class Um:
         plain = [Predict(w, client.images, client.labelled, shift=shift) for w in models]
         answers = await all_of([*passes, *plain])
         p_u, p_s = torch.stack(answers[: len(helpers)]), torch.stack(answers[len(helpers) :])
-        related = relation(p_u, p_s.argmax(2) == client.classes, client.mu, self.terms)
-        related = cast(list[float], related.tolist())  # pyright: ignore[reportUnknownMemberType]
+        related = await Read(relation(p_u, p_s.argmax(2) == client.classes, client.mu, self.terms))
         return [replace(h, score=Score(corr, p)) for h, corr, p in zip(helpers, related, answers, strict=False)]
 
     def merge(self, server: Pool, replies: dict[int, Reply], round: int) -> Pool:

@@ -57,6 +57,11 @@ def _still(gain, bias, mean, var, eps, c, C):
 
 
 @triton.jit
+def _greater(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _conv(
     x,
     w,
@@ -77,21 +82,29 @@ def _conv(
     BACK: tl.constexpr,
     SUMS: tl.constexpr,
     ASKED: tl.constexpr,
+    POOL: tl.constexpr,
 ):
     """A 3x3 convolution as a matrix product: M pixels, C channels in, N out; w is [O, 9, I].
 
-    SUMS: also those of y and y^2 over this tile's pixels. ASKED: normalised by the running statistics, and ReLU. BACK: the
-    gradient of the input, where O is summed over and the taps are reversed.
+    SUMS: also those of y and y^2 over this tile's pixels. ASKED: normalised by the running statistics, and ReLU; POOL: and of
+    every 2x2 pixels, which stand side by side then, the greatest. BACK: the gradient of the input, where O is summed over and
+    the taps are reversed.
     """
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, 64)
-    i, j = m // W % H, m % W
+    there = m < M
+    if POOL:
+        cell = m // 4
+        i, j = cell // (W // 2) % (H // 2) * 2 + m // 2 % 2, cell % (W // 2) * 2 + m % 2
+        m = (cell // ((H // 2) * (W // 2)) * H + i) * W + j
+    else:
+        i, j = m // W % H, m % W
     acc = tl.zeros((BM, BN), tl.float32)
     for step in range(0, 9 * C // 64):
         tap, c = step // (C // 64), step % (C // 64) * 64 + k
         down, right = tap // 3 - 1, tap % 3 - 1
-        inside = (m < M) & (i + down >= 0) & (i + down < H) & (j + right >= 0) & (j + right < W)
+        inside = there & (i + down >= 0) & (i + down < H) & (j + right >= 0) & (j + right < W)
         a = tl.load(x + (m + down * W + right)[:, None] * C + c[None, :], inside[:, None], 0.0)
         if BACK:
             b = tl.load(w + (c * 9 + 8 - tap)[:, None] * N + n[None, :])
@@ -102,8 +115,12 @@ def _conv(
         scale, shift = _still(gain, bias, mean, var, eps, n, N)
         acc = acc * scale[None, :] + shift[None, :]
         acc = tl.where(acc < 0, 0.0, acc)
+    if POOL:
+        acc = tl.reduce(tl.reshape(acc, (BM // 4, 4, BN)), 1, _greater)
+        m = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)
+        there = m < M // 4
     out = acc.to(y.dtype.element_ty)
-    tl.store(y + m[:, None] * N + n[None, :], out, (m < M)[:, None])
+    tl.store(y + m[:, None] * N + n[None, :], out, there[:, None])
     if SUMS:
         v = out.to(tl.float32)  # 0 where there is no pixel
         at = sums + tl.program_id(0) * 2 * N + n
@@ -120,6 +137,42 @@ def _patches(x, out, H, W, D: tl.constexpr, xb, xi, xh, xw, WIDTH: tl.constexpr,
     inside = (m < R)[:, None] & (q < 9 * D)[None, :] & (i >= 0) & (i < H) & (j >= 0) & (j < W)
     v = tl.load(x + (m // (H * W))[:, None] * xb + (q % D)[None, :] * xi + i * xh + j * xw, inside, 0.0)
     tl.store(out + m[:, None] * WIDTH + q[None, :], v.to(out.dtype.element_ty), (m < R)[:, None])
+
+
+@triton.jit
+def _first(
+    x,
+    w,
+    y,
+    gain,
+    bias,
+    mean,
+    var,
+    eps,
+    M,
+    H,
+    W,
+    D: tl.constexpr,
+    xb,
+    xi,
+    xh,
+    xw,
+    N: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BM: tl.constexpr,
+):
+    """The 3x3 convolution of pictures with few channels, normalised by the running statistics, and ReLU; w is [N, 9, D]."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * 64 + tl.arange(0, 64)
+    q = tl.arange(0, WIDTH)
+    i, j = (m // W % H)[:, None] + (q // (3 * D) - 1)[None, :], (m % W)[:, None] + (q // D % 3 - 1)[None, :]
+    inside = (m < M)[:, None] & (q < 9 * D)[None, :] & (i >= 0) & (i < H) & (j >= 0) & (j < W)
+    a = tl.load(x + (m // (H * W))[:, None] * xb + (q % D)[None, :] * xi + i * xh + j * xw, inside, 0.0)
+    b = tl.load(w + n[None, :] * (9 * D) + q[:, None], (q < 9 * D)[:, None] & (n < N)[None, :], 0.0)
+    scale, shift = _still(gain, bias, mean, var, eps, n, N)
+    z = tl.dot(a.to(w.dtype.element_ty), b) * scale[None, :] + shift[None, :]
+    z = tl.where(z < 0, 0.0, z)
+    tl.store(y + m[:, None] * N + n[None, :], z.to(y.dtype.element_ty), (m < M)[:, None] & (n < N)[None, :])
 
 
 @triton.jit
@@ -300,17 +353,18 @@ def _own(weight: Tensor, back: bool = False) -> bool:
 
 
 def _convolve(
-    x: Tensor, weight: Tensor, back: bool = False, sums: bool = False, asked: nn.BatchNorm2d | None = None
+    x: Tensor, weight: Tensor, back: bool = False, sums: bool = False, asked: nn.BatchNorm2d | None = None, pool: bool = False
 ) -> tuple[Tensor, Tensor]:
     """By `_conv`: the output, and where asked for the partial sums."""
     B, C, H, W = x.shape
-    M, N = B * H * W, weight.shape[1 if back else 0]
-    y = _empty(B, N, H, W, x)
+    N, by = weight.shape[1 if back else 0], 2 if pool else 1
+    y = _empty(B, N, H // by, W // by, x)
+    M = y.numel() // N * by * by
     grid = (triton.cdiv(M, 128), 1)
     parts = torch.empty(grid[0], 2, N, device=x.device) if sums else y
     held = (*_held(asked), asked.eps) if asked else (y, y, y, y, 0.0)
-    flags = (back, sums, asked is not None)
-    _conv[grid](x, weight, y, parts, *held, M, H, W, C, N, 128, N, *flags, num_warps=8, num_stages=3)
+    flags = (back, sums, asked is not None, pool)
+    _conv[grid](x, weight, y, parts, *held, M, H, W, C, N, 128, N, *flags, num_warps=4, num_stages=3)
     return y, parts
 
 
@@ -322,11 +376,24 @@ def _patched(x: Tensor) -> Tensor:
     return patches
 
 
+def _seen(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    """By `_first`: what the first layer answers when it is only asked."""
+    B, D, H, W = x.shape
+    N, M = len(weight), B * H * W
+    y = _empty(B, N, H, W, weight)
+    kernel = weight.permute(0, 2, 3, 1).contiguous()
+    sizes = (norm.eps, M, H, W, D, *x.stride(), N, triton.next_power_of_2(9 * D), 128)
+    _first[(triton.cdiv(M, 128), triton.cdiv(N, 64))](x, kernel, y, *_held(norm), *sizes)
+    return y
+
+
 class _Block(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, gain: Tensor, bias: Tensor, norm: nn.BatchNorm2d, pool: bool) -> Tensor:
         B, D, H, W = x.shape
         C, training, sums = len(weight), norm.training, None
+        if D < 8 and not (training or pool):
+            return _seen(x, weight, norm)
         if D < 8:  # as one matrix product
             x = _patched(x)
             kernel = functional.pad(weight.permute(0, 2, 3, 1).flatten(1), (0, x.shape[1] - 9 * D))
@@ -337,10 +404,8 @@ class _Block(torch.autograd.Function):
                 y = torch.conv2d(x, weight, padding=1)
             elif training:
                 y, sums = _convolve(x, weight, sums=True)
-            elif pool:
-                y, _ = _convolve(x, weight)
             else:
-                return _convolve(x, weight, asked=norm)[0]
+                return _convolve(x, weight, asked=norm, pool=pool)[0]
         line = _lines(norm, _sums(y) if sums is None else sums, B * H * W) if training else y
         by = 2 if pool else 1
         out = _empty(B, C, H // by, W // by, y)
@@ -576,6 +641,7 @@ def crown(z: Tensor, weight: Tensor, norm: nn.BatchNorm2d, x: Tensor, keys: Tens
     y = torch.conv2d(z.to(torch.bfloat16), weight.to(torch.bfloat16), padding=1).contiguous(memory_format=torch.channels_last)
     out = torch.empty(len(z), C, dtype=y.dtype, device=y.device)
     drop = keys is not None and dropped > 0
-    sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), CHANNELS, H * W % 8 == 0)
-    _crown[(len(z), triton.cdiv(C, CHANNELS))](y, x, keys if drop else x, out, *_held(norm), norm.eps, *sizes)
+    wide = 4 * CHANNELS  # small tiles would be more work to start than to do
+    sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), wide, H * W % 8 == 0)
+    _crown[(len(z), triton.cdiv(C, wide))](y, x, keys if drop else x, out, *_held(norm), norm.eps, *sizes)
     return out

@@ -165,11 +165,13 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
     lines: list[str] = []
     for name, recipe in RECIPES.items():
         pages: list[list[Block]] = []
+        shown: list[list[str]] = []
         for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)[: 1 if s == "smoke" else 2]]:
             cells = recipe.plan(plan)
             grid = gather(cells, results)
-            if not grid.found:
+            if not grid.found or (names := [cell.file for cell in cells]) in shown:
                 continue
+            shown.append(names)
             pages.append(page(name, grid, plan, level=2))
             files |= {cell.file for cell in cells if (results / cell.file).exists()}
             places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(cells)}"
