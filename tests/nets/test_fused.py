@@ -78,7 +78,9 @@ def test_a_block_is_conv_norm_relu_pool(shape: tuple[int, int, int, int, int], p
     norm.eval()
     norm2.eval()
     with torch.no_grad():
-        assert off_by(fused.block(x, weight, norm, pool), block_in_double(b, w2, norm2, pool)) < 0.01
+        theirs = block_in_double(b, w2, norm2, pool)
+        assert off_by(fused.block(x, weight, norm, pool), theirs) < 0.01
+        assert off_by(fused.block(x, weight, norm, pool, plus=d), theirs + d.double()) < 0.01
 
 
 @pytest.mark.parametrize("pool", [False, True])
@@ -106,10 +108,12 @@ def test_the_own_convolution_is_pytorchs(size: tuple[int, int, int]):
         norm.running_var.copy_(draw(64, key=4).abs() + 0.5)
         asked, _ = fused._convolve(x, weight, asked=norm)
         pooled, _ = fused._convolve(x, weight, asked=norm, pool=True)
+        summed, _ = fused._convolve(x, weight, asked=norm, plus=d)
         x[0, 0, 0, 0] = torch.nan
         lost, _ = fused._convolve(x, weight, asked=norm, pool=True)
     theirs = functional.relu(copy.deepcopy(norm).double()(theirs))
     assert off_by(asked, theirs) < 1e-3
+    assert off_by(summed, theirs + d.double()) < 1e-3
     assert off_by(pooled, functional.max_pool2d(theirs, 2)) < 1e-3
     assert lost[0, :, 0, 0].isnan().all()
     assert not lost[1:].isnan().any()

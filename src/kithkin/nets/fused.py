@@ -58,6 +58,7 @@ def _still(gain, bias, mean, var, eps, c, C):
 
 @triton.jit
 def _greater(a, b):
+    """What is not a number stays so."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -67,6 +68,7 @@ def _conv(
     w,
     y,
     sums,
+    plus,
     gain,
     bias,
     mean,
@@ -83,12 +85,13 @@ def _conv(
     SUMS: tl.constexpr,
     ASKED: tl.constexpr,
     POOL: tl.constexpr,
+    PLUS: tl.constexpr,
 ):
     """A 3x3 convolution as a matrix product: M pixels, C channels in, N out; w is [O, 9, I].
 
     SUMS: also those of y and y^2 over this tile's pixels. ASKED: normalised by the running statistics, and ReLU; POOL: and of
-    every 2x2 pixels, which stand side by side then, the greatest. BACK: the gradient of the input, where O is summed over and
-    the taps are reversed.
+    every 2x2 pixels, which stand side by side then, the greatest; PLUS: and added to `plus`. BACK: the gradient of the input,
+    where O is summed over and the taps are reversed.
     """
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -119,6 +122,8 @@ def _conv(
         acc = tl.reduce(tl.reshape(acc, (BM // 4, 4, BN)), 1, _greater)
         m = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)
         there = m < M // 4
+    if PLUS:
+        acc += tl.load(plus + m[:, None] * N + n[None, :], there[:, None], 0.0).to(tl.float32)
     out = acc.to(y.dtype.element_ty)
     tl.store(y + m[:, None] * N + n[None, :], out, there[:, None])
     if SUMS:
@@ -353,7 +358,13 @@ def _own(weight: Tensor, back: bool = False) -> bool:
 
 
 def _convolve(
-    x: Tensor, weight: Tensor, back: bool = False, sums: bool = False, asked: nn.BatchNorm2d | None = None, pool: bool = False
+    x: Tensor,
+    weight: Tensor,
+    back: bool = False,
+    sums: bool = False,
+    asked: nn.BatchNorm2d | None = None,
+    pool: bool = False,
+    plus: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """By `_conv`: the output, and where asked for the partial sums."""
     B, C, H, W = x.shape
@@ -363,8 +374,10 @@ def _convolve(
     grid = (triton.cdiv(M, 128), 1)
     parts = torch.empty(grid[0], 2, N, device=x.device) if sums else y
     held = (*_held(asked), asked.eps) if asked else (y, y, y, y, 0.0)
-    flags = (back, sums, asked is not None, pool)
-    _conv[grid](x, weight, y, parts, *held, M, H, W, C, N, 128, N, *flags, num_warps=4, num_stages=3)
+    flags = (back, sums, asked is not None, pool, plus is not None)
+    _conv[grid](
+        x, weight, y, parts, y if plus is None else plus, *held, M, H, W, C, N, 128, N, *flags, num_warps=4, num_stages=3
+    )
     return y, parts
 
 
@@ -445,14 +458,18 @@ class _Block(torch.autograd.Function):
         return dx, dw, both[0], both[1], None, None
 
 
-def block(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d, pool: bool) -> Tensor:
-    """`relu(norm(conv(x)))` with a 3x3 convolution, and where asked the greatest of every 2x2 pixels, in bfloat16.
+def block(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d, pool: bool, plus: Tensor | None = None) -> Tensor:
+    """`relu(norm(conv(x)))` with a 3x3 convolution, and where asked the greatest of every 2x2 pixels, `plus`; in bfloat16.
 
     Has a gradient where the norm is in training.
     """
     low = weight.to(torch.bfloat16)
     x = x if x.shape[1] < 8 else x.to(torch.bfloat16)
-    return _Block.apply(x, low, norm.weight, norm.bias, norm, pool)
+    if plus is not None and not norm.training and _own(low):
+        x, plus = (t.contiguous(memory_format=torch.channels_last) for t in (x, plus))
+        return _convolve(x, low, asked=norm, pool=pool, plus=plus)[0]
+    out = _Block.apply(x, low, norm.weight, norm.bias, norm, pool)
+    return out if plus is None else plus + out
 
 
 @triton.jit
@@ -462,10 +479,7 @@ def _peak(x, out, n, C, pixels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     at = x + tl.program_id(0) * n + p[:, None] * C + c[None, :]
     v = tl.load(at, (p < pixels)[:, None] & (c < C)[None, :], float("-inf")).to(tl.float32)
-    top = tl.max(v, 0)
-    lost = tl.max((v != v).to(tl.int32), 0)
-    top = tl.where(lost > 0, float("nan"), top)
-    tl.store(out + tl.program_id(0) * C + c, top.to(out.dtype.element_ty), c < C)
+    tl.store(out + tl.program_id(0) * C + c, tl.reduce(v, 0, _greater).to(out.dtype.element_ty), c < C)
 
 
 @triton.jit
@@ -629,9 +643,8 @@ def _crown(
         byte = _bytes(tl.load(keys + sample) ^ salt, 0, c, pixels, PIXELS, CHANNELS, PACKED)
         z = tl.where(byte >= dropped, z * factor, 0.0 * z)
     z += tl.load(x + sample % B * pixels * C + at, there, 0.0).to(tl.float32)
-    lost = tl.max((there & (z != z)).to(tl.int32), 0)
-    top = tl.max(tl.where(there, z, float("-inf")), 0)
-    tl.store(out + sample * C + c, tl.where(lost > 0, float("nan"), top).to(out.dtype.element_ty), c < C)
+    top = tl.reduce(tl.where(there, z, float("-inf")), 0, _greater)
+    tl.store(out + sample * C + c, top.to(out.dtype.element_ty), c < C)
 
 
 def crown(z: Tensor, weight: Tensor, norm: nn.BatchNorm2d, x: Tensor, keys: Tensor | None, salt: int, dropped: int) -> Tensor:

@@ -13,7 +13,7 @@ from kithkin.nets.fast import fusing
 
 
 class ConvNormRelu(nn.Sequential):
-    """3x3 convolution, batch norm, ReLU, and 2x2 max pooling where asked; in bfloat16 on CUDA by fused kernels."""
+    """3x3 convolution, batch norm, ReLU, 2x2 max pooling where asked, and a sum; in bfloat16 on CUDA by fused kernels."""
 
     def __init__(self, inputs: int, outputs: int, pool: bool = False) -> None:
         super().__init__(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
@@ -23,15 +23,16 @@ class ConvNormRelu(nn.Sequential):
     def parts(self) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
         return cast(tuple[nn.Conv2d, nn.BatchNorm2d], tuple(self))
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, plus: Tensor | None = None) -> Tensor:
         x = input
         conv, norm = self.parts
         if fusing(x):
             from kithkin.nets import fused
 
-            return fused.block(x, conv.weight, norm, self.pool)
+            return fused.block(x, conv.weight, norm, self.pool, plus)
         x = functional.relu(norm(conv(x)))
-        return functional.max_pool2d(x, 2) if self.pool else x
+        x = functional.max_pool2d(x, 2) if self.pool else x
+        return x if plus is None else plus + x
 
 
 class ResNet9(nn.Module):
@@ -53,7 +54,7 @@ class ResNet9(nn.Module):
 
     def trunk(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.widen[0](self.prepare(x))
-        x = x + self.middle[1](self.middle[0](x))
+        x = self.middle[1](self.middle[0](x), plus=x)
         x = self.widen[2](self.widen[1](x))
         return x, self.last[0](x)
 
