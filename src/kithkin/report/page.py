@@ -22,7 +22,7 @@ def page(data: dict[str, Any], live: str = "", reload: int = 0) -> str:
     Names come from other people's folders and files. They travel as JSON, in which no tag can end, and only the one script
     whose hash is given here may run.
     """
-    style, script = part("page.css"), part("draw.js") + part("page.js")
+    style, script = part("page.css"), "".join(map(part, ("draw.js", "figures.js", "page.js")))
     only = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{only}'; img-src data:; connect-src 'self'"
     values = {
