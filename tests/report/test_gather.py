@@ -16,7 +16,8 @@ from invented import make_up, many_pictures
 from kithkin.compare import worst_decile
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
-from kithkin.report.gather import ENTRIES, thinned
+from kithkin.report.gather import ENTRIES, runs_to_ask, thinned
+from kithkin.report.tables import export
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -131,6 +132,43 @@ def test_any_file_may_be_missing_empty_or_foreign(broken: Path, name: str):
         embedded(page(data))
         if content is not None and content[:1] not in ("", "{"):
             assert [r for r in data["runs"][0]["remarks"] if name in r]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("metrics", "round", "<b>"),
+        ("metrics", "bytes_by_cause", {"upload": -1}),
+        ("metrics", "seconds", float("inf")),
+        ("marks", "test", [0.5]),
+        ("marks", "val", [float("nan")] * 12),
+        ("marks", "test", [7] * 12),
+        ("audit", "wrong", 10**400),
+        ("audit", "by_class", [[1, 2]]),
+        ("audit", "by_class", []),
+        ("audit", "by_helper", {"<b>": [1, 1]}),
+        ("lists", "helpers", [[[99, 1, 0.5]]]),
+        ("lists", "helpers", [[[0, 1, None]]]),
+        ("clients", "labelled", "many"),
+    ],
+)
+def test_a_line_that_no_run_writes_ends_its_record(broken: Path, tmp_path: Path, name: str, field: str, value: Any):
+    path = broken / f"{name}.jsonl"
+    told = lines(path)
+    told[2][field] = value
+    path.write_text("".join(json.dumps(line) + "\n" for line in told))
+    (run,) = gather([broken])["runs"]
+    remark = f"{name}.jsonl breaks off after line 2; what comes before is shown."
+    assert run["remarks"] == [remark]
+    embedded(page({"kithkin": "", "harm": 0, "runs": [run]}))
+    assert export(broken, "csv", tmp_path / "tables")[1] == [remark]
+
+
+def test_unasked_one_run_of_each_method_is_looked_at():
+    runs = [{"method": m, "seed": s, "finished": s < 2} for m in ("um", "local") for s in (0, 1, 2)]
+    assert {(run["method"], run["seed"]) for run in runs_to_ask(runs, None)} == {("um", 0), ("local", 0)}
+    assert len(runs_to_ask(runs, True)) == 4
+    assert runs_to_ask(runs, False) == []
 
 
 def test_an_unfinished_run_says_how_far_it_is(broken: Path):

@@ -228,7 +228,7 @@ function graphCard(run, nothing) {
       const a = place[j], b = place[k], pull = .7 - .55 * Math.hypot(a.x - b.x, a.y - b.y) / (2 * radius);
       const bend = (u, v) => (centre + ((u + v) / 2 - centre) * pull).toFixed(1);
       const role = chosen === null ? "all" : k === chosen ? "in" : j === chosen ? "out" : "rest", same = bundles.get(role);
-      const look = `${colour(j)}|${Math.min(3, Math.floor(4 * relation * 1000 / strongest))}`;
+      const look = `${colour(j)}|${Math.max(0, Math.min(3, Math.floor(4 * relation * 1000 / strongest)))}`;
       same.set(look, (same.get(look) || "") + `M${a.x.toFixed(1)},${a.y.toFixed(1)}Q${bend(a.x, b.x)},${bend(a.y, b.y)} `
         + `${b.x.toFixed(1)},${b.y.toFixed(1)}`);
     }));

@@ -4,7 +4,7 @@
 function overview() {
   const runs = DATA.runs, one = !several(), run = runs[0], going = runs.filter(r => !r.finished).length;
   const facts = ({ config: c, rounds }) => [
-    c.data && String(c.data).split("/").pop(), c.clients && `${c.clients} clients`, there(c.alpha) && `alpha ${c.alpha}`,
+    typeof c.data === "string" && c.data.split("/").pop(), there(c.clients) && `${c.clients} clients`, there(c.alpha) && `alpha ${c.alpha}`,
     rounds && `${rounds} rounds`, there(c.seed) && `seed ${c.seed}`,
   ];
   const common = facts(run).filter((fact, i) => fact && runs.every(r => facts(r)[i] === fact));
@@ -43,7 +43,7 @@ function tiles({ headline: n, audit, cost, machine }) {
     tile("Worst tenth of clients", pct(n.worst_decile), `variance over clients ${num(n.variance)}`),
     audit && tile("Wrong pseudo labels", pct(n.label_error), `last round; ${percent(n.coverage)} of the pictures labelled`),
     cost && tile("Moved", mb(n.megabytes), "all models sent, up and down"),
-    cost && tile("Time", time(n.seconds), machine.device ? `on ${machine.device}` : ""));
+    cost && tile("Time", time(n.seconds), typeof machine.device === "string" ? `on ${machine.device}` : ""));
 }
 function standings(runs) {
   const columns = [ // name, key, form, and whether more is better (1), less (-1), or neither

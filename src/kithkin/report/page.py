@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,11 @@ def title_of(data: dict[str, Any]) -> str:
     return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''} · kithkin".encode("utf-8", "replace").decode()
 
 
-def write_page(paths: Sequence[Path], out: Path, models: bool | None = None, reload: int = 0) -> dict[str, Any]:
+def write_page(
+    paths: Sequence[Path], out: Path, models: bool | None = None, reload: int = 0, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
     """Write the page of these runs, whole or not at all; gives what it shows."""
-    data = gather(paths, models)
+    data = gather(paths, models, say)
     text = page(data, reload=reload)
     with disk_errors(out, "Give another --out."):
         out.parent.mkdir(parents=True, exist_ok=True)
