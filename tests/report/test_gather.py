@@ -16,7 +16,7 @@ from invented import make_up, many_pictures
 from kithkin.compare import worst_decile
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
-from kithkin.report.gather import ENTRIES, runs_to_ask, thinned
+from kithkin.report.gather import ENTRIES, compare_with, runs_to_ask, thinned
 from kithkin.report.tables import export
 
 
@@ -62,6 +62,13 @@ def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], t
     assert "gain" not in local["clients"]
     stranger = make_up(tmp_path / "local", "local", seed=1)
     assert "gain" not in gather([runs["um"], stranger])["runs"][0]["clients"]
+
+
+def test_a_client_is_harmed_if_it_ends_more_than_three_points_below():
+    run: dict[str, Any] = {"method": "um", "clients": {"test": [0.48, 0.46, None, 0.5, 0.6]}, "headline": {}}
+    compare_with([0.5, 0.5, 0.5, 0.5, 0.5], run)
+    assert run["clients"]["gain"] == [-0.02, -0.04, None, 0, 0.1]
+    assert run["headline"] == {"gain": 0.01, "harmed": 0.25}
 
 
 def test_helpers_and_churn(runs: dict[str, Path]):

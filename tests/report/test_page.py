@@ -168,7 +168,8 @@ def test_hostile_names_stay_text(view: Any, runs: dict[str, Path], tmp_path: Pat
     (tmp_path / "page.html").write_text(page(data), encoding="utf-8")
     tab = view(tmp_path / "page.html")
     tab.select_option("#client", "3")
-    tab.hover("#graph svg")
+    tab.hover("#graph .node >> nth=2", force=True)
+    assert HOSTILE in tab.text_content("#tip")
     assert tab.evaluate("window.pwned") is None
     assert tab.locator("img, main b, main script").count() == 0
     assert HOSTILE in tab.text_content("h1")
