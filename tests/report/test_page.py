@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -150,6 +151,8 @@ def test_numbers_are_there_as_a_table(view: Any, both: Path):
     assert tab.locator("#bytes tbody tr").count() == 8
     tab.hover("#curve svg")
     assert "um:" in tab.inner_text("#tip")
+    tab.hover("#audit svg")
+    assert re.search(r"um error: \d+\.\d%\num coverage: \d+\.\d%$", tab.inner_text("#tip"))
 
 
 HOSTILE = "</script><img src=x onerror=window.pwned=1>\"'`${1}{{data}}\u2028☃"

@@ -159,7 +159,7 @@ function hover(svg, spots, reach = 26, onlyX = false) {
 /** Tells all lines at the nearest x: series are {name, xs, ys, format}. */
 function hoverLines(p, series, word = "round", xFormat = count) {
   const most = 12, at = new Map();
-  for (const { name, xs, ys, format = pct } of series) xs.forEach((x, i) => {
+  for (const { name, xs, ys, format = v => pct(v) } of series) xs.forEach((x, i) => {
     if (!there(ys[i])) return;
     if (!at.has(x)) at.set(x, []);
     at.get(x).push(`${name}: ${format(ys[i], i)}`);
