@@ -3,8 +3,6 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
 
-BROWSER := .venv/.browser
-
 .PHONY: setup demo test lint bench
 setup: $(READY)
 
@@ -17,11 +15,8 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(PY) -m kithkin demo
 
-$(BROWSER): $(READY) tests/report/browser.py
+test: setup
 	$(PY) tests/report/browser.py
-	touch $@
-
-test: setup $(BROWSER)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadgroup
 
 lint: setup

@@ -15,19 +15,28 @@ if TYPE_CHECKING:
     from kithkin.record import Result
 
 
-def run(out: str | Path | None = None, *, quiet: bool = True, **flags: Any) -> Result:
+def run(
+    out: str | Path | None = None, *, quiet: bool = True, report: bool = False, tensorboard: bool = False, **flags: Any
+) -> Result:
     """Do a run, with the command line's flags as keyword arguments (`sample_rate=0.5`), and give its result."""
-    from kithkin.cli import settle
-    from kithkin.display import display_for
+    from kithkin.cli import settle, shown
     from kithkin.record import run as whole_run
+    from kithkin.record.run import home_of
 
     config, settings = settle(flags)
-    return whole_run(config, settings, Path(out) if out else None, display_for(quiet))
+    folder = Path(out) if out else home_of(config)
+    display, finish = shown(quiet, folder, report, tensorboard)
+    result = whole_run(config, settings, folder, display)
+    finish()
+    return result
 
 
-def resume(out: str | Path, *, quiet: bool = True) -> Result:
+def resume(out: str | Path, *, quiet: bool = True, report: bool = False, tensorboard: bool = False) -> Result:
     """Go on with a run that was broken off."""
-    from kithkin.display import display_for
+    from kithkin.cli import shown
     from kithkin.record import resume as whole_resume
 
-    return whole_resume(Path(out), display_for(quiet))
+    display, finish = shown(quiet, Path(out), report, tensorboard)
+    result = whole_resume(Path(out), display)
+    finish()
+    return result

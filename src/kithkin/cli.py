@@ -67,14 +67,14 @@ def _run(argv: Sequence[str]) -> None:
     name = _given(argv, "--method") or RunConfig.method
     about = f"{_run.__doc__}\n\nMethod {name}: {entry_of(name).summary}. With --method NAME --help the settings of that method."
     args, settings = _parse("kithkin run", about, name, argv, [OUT, QUIET, REPORT, BOARD])
-    display, finish = _shown(args.quiet, args.out or home_of(args.run), args.report, args.tensorboard)
+    display, finish = shown(args.quiet, args.out or home_of(args.run), args.report, args.tensorboard)
     result = run(args.run, settings, args.out, display)
     finish()
     if not args.quiet:
         print_summary(result.summary, result.folder)
 
 
-def _shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:
+def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:
     """A run's display, and what is to be done when it is over."""
     from kithkin.display import display_for
 
@@ -198,7 +198,7 @@ def _resume(argv: Sequence[str]) -> None:
         return folder, quiet, report, tensorboard
 
     folder, quiet, report, tensorboard = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
-    display, finish = _shown(quiet, folder, report, tensorboard)
+    display, finish = shown(quiet, folder, report, tensorboard)
     result = resume(folder, display)
     finish()
     if not quiet:

@@ -38,13 +38,13 @@ def attempt(*command: str) -> bool:
 
 
 def provide() -> None:
-    if system_browser():
+    if system_browser() or own_browser():
         return
     if os.geteuid() == 0 and shutil.which("apt-get"):
         package = ("apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium")
         if attempt(*package) or (attempt("apt-get", "update", "-q") and attempt(*package)):
             return
-    if own_browser() or attempt(sys.executable, "-m", "playwright", "install", "chromium"):
+    if attempt(sys.executable, "-m", "playwright", "install", "chromium"):
         return
     print("There is no Chromium here, and none could be installed: the tests that need one are skipped.")
 

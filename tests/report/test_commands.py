@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import http.client
 import json
+import math
 import shutil
 import sys
 import threading
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
+import kithkin
 from kithkin.cli import main
 from kithkin.record import Folder
-from kithkin.report.looks import confusion, look_at, read_models
+from kithkin.report.looks import assembled, confusion, look_at, read_models
 from kithkin.report.serve import server_for
 
 TINY = "--clients 6 --width 2 --rounds 2 --epochs 1 --batch-size 64 --sample-rate 0.34 --device cpu --compute eager"
@@ -53,17 +55,14 @@ def test_a_page_is_refreshed_while_running_and_its_trouble_costs_no_run(tmp_path
             raise OSError("no room")
 
     monkeypatch.setattr(live, "write_page", note)
-    main(
-        ["run", "--method", "local", *TINY.split(), "--warmup-epochs", "1", "--quiet", "--report", "--out", str(tmp_path / "x")]
-    )
+    tiny = {"clients": 6, "width": 2, "rounds": 2, "epochs": 1, "device": "cpu", "compute": "eager", "warmup_epochs": 1}
+    kithkin.run(tmp_path / "x", method="local", report=True, **tiny)
     assert written[0] == live.RELOAD
     assert written[-1] == 0
     assert (tmp_path / "x" / "summary.json").exists()
 
 
 def test_confusion_is_of_every_test_picture_and_agrees_with_the_record(shown: Path):
-    from kithkin.report.looks import assembled
-
     manifest = json.loads((shown / "manifest.json").read_text())
     federation = assembled(manifest)
     matrix = confusion(federation, read_models(Folder(shown), federation.device))
@@ -79,7 +78,7 @@ def test_models_that_are_gone_or_damaged_cost_their_figures_alone(shown: Path, t
     for damage in (lambda: folder.models.write_bytes(b"\x10" * 40), folder.models.unlink):
         damage()
         remarks: list[str] = []
-        assert look_at(folder, manifest, True, remarks) == {}
+        assert look_at(folder, manifest, math.inf, remarks) == {}
         assert len(remarks) == 1
 
 
@@ -89,7 +88,7 @@ def test_report_writes_a_page_and_figures(runs: dict[str, Path], tmp_path: Path,
     said = capsys.readouterr()
     assert said.out.splitlines()[0] == str(out)
     names = {path.name for path in figures.iterdir()}
-    both = {"accuracy", "clients", "gains", "fairness", "labels", "worth"}
+    both = {"accuracy", "clients", "gains", "fairness", "churn", "labels", "worth"}
     single = {"helpers-0-um", "audit-0-um", "bytes-0-um", "split-0-um", "split-1-local"}
     assert names == {f"{name}.{kind}" for name in both | single for kind in ("png", "pdf")}
     assert all((figures / f"accuracy.{k}").read_bytes().startswith(h) for k, h in (("png", b"\x89PNG"), ("pdf", b"%PDF")))

@@ -16,7 +16,8 @@ from invented import make_up, many_pictures
 from kithkin.compare import worst_decile
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
-from kithkin.report.gather import ENTRIES, thinned
+from kithkin.report.gather import ENTRIES, compare_with, runs_to_ask, thinned
+from kithkin.report.tables import export
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -61,6 +62,13 @@ def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], t
     assert "gain" not in local["clients"]
     stranger = make_up(tmp_path / "local", "local", seed=1)
     assert "gain" not in gather([runs["um"], stranger])["runs"][0]["clients"]
+
+
+def test_a_client_is_harmed_if_it_ends_more_than_three_points_below():
+    run: dict[str, Any] = {"method": "um", "clients": {"test": [0.48, 0.46, None, 0.5, 0.6]}, "headline": {}}
+    compare_with([0.5, 0.5, 0.5, 0.5, 0.5], run)
+    assert run["clients"]["gain"] == [-0.02, -0.04, None, 0, 0.1]
+    assert run["headline"] == {"gain": 0.01, "harmed": 0.25}
 
 
 def test_helpers_and_churn(runs: dict[str, Path]):
@@ -131,6 +139,43 @@ def test_any_file_may_be_missing_empty_or_foreign(broken: Path, name: str):
         embedded(page(data))
         if content is not None and content[:1] not in ("", "{"):
             assert [r for r in data["runs"][0]["remarks"] if name in r]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("metrics", "round", "<b>"),
+        ("metrics", "bytes_by_cause", {"upload": -1}),
+        ("metrics", "seconds", float("inf")),
+        ("marks", "test", [0.5]),
+        ("marks", "val", [float("nan")] * 12),
+        ("marks", "test", [7] * 12),
+        ("audit", "wrong", 10**400),
+        ("audit", "by_class", [[1, 2]]),
+        ("audit", "by_class", []),
+        ("audit", "by_helper", {"<b>": [1, 1]}),
+        ("lists", "helpers", [[[99, 1, 0.5]]]),
+        ("lists", "helpers", [[[0, 1, None]]]),
+        ("clients", "labelled", "many"),
+    ],
+)
+def test_a_line_that_no_run_writes_ends_its_record(broken: Path, tmp_path: Path, name: str, field: str, value: Any):
+    path = broken / f"{name}.jsonl"
+    told = lines(path)
+    told[2][field] = value
+    path.write_text("".join(json.dumps(line) + "\n" for line in told))
+    (run,) = gather([broken])["runs"]
+    remark = f"{name}.jsonl breaks off after line 2; what comes before is shown."
+    assert run["remarks"] == [remark]
+    embedded(page({"kithkin": "", "harm": 0, "runs": [run]}))
+    assert export(broken, "csv", tmp_path / "tables")[1] == [remark]
+
+
+def test_unasked_one_run_of_each_method_is_looked_at():
+    runs = [{"method": m, "seed": s, "finished": s < 2} for m in ("um", "local") for s in (0, 1, 2)]
+    assert {(run["method"], run["seed"]) for run in runs_to_ask(runs, None)} == {("um", 0), ("local", 0)}
+    assert len(runs_to_ask(runs, True)) == 4
+    assert runs_to_ask(runs, False) == []
 
 
 def test_an_unfinished_run_says_how_far_it_is(broken: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -23,15 +24,17 @@ FIGURES = {
 
 @pytest.fixture
 def view(chromium: Any) -> Iterator[Any]:
-    """Opens a page; a console message, an error or a request to anywhere else fails the test."""
+    """Opens a page; an error, a request to anywhere else, or a console message that is not `expected` fails the test."""
     faults: list[str] = []
     contexts: list[Any] = []
 
-    def open_(address: str | Path, width: int = 1366, scheme: str = "light") -> Any:
+    def open_(address: str | Path, width: int = 1366, scheme: str = "light", expected: str = "nothing") -> Any:
         context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
         contexts.append(context)
         tab = context.new_page()
-        tab.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
+        tab.on(
+            "console", lambda message: None if expected in message.text else faults.append(f"{message.type}: {message.text}")
+        )
         tab.on("pageerror", lambda error: faults.append(str(error)))
         tab.on("dialog", lambda dialog: (faults.append("dialog"), dialog.dismiss()))
         url = address.as_uri() if isinstance(address, Path) else address
@@ -132,12 +135,24 @@ def test_the_rounds_of_the_audit_and_the_axes_can_be_chosen(view: Any, both: Pat
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+def test_rounds_have_whole_ticks_and_a_best_value_has_a_second_beside_it(view: Any, both: Path):
+    tab = view(both)
+    assert tab.evaluate("niceTicks(1, 10, 4, true)") == [5, 10]
+    assert tab.evaluate("niceTicks(1, 3, 9, true)") == [1, 2, 3]
+    assert tab.evaluate("niceTicks(0, 1, 4)") == [0, 0.25, 0.5, 0.75, 1]
+    heads = tab.eval_on_selector_all("#headline thead th", "all => all.map(x => x.textContent)")
+    best = tab.eval_on_selector_all("#headline td.best", "all => all.map(x => x.cellIndex)")
+    assert {heads[i] for i in best} == {"test", "best of any round", "worst 10%", "variance"}
+
+
 def test_numbers_are_there_as_a_table(view: Any, both: Path):
     tab = view(both)
     tab.click("#bytes summary")
     assert tab.locator("#bytes tbody tr").count() == 8
     tab.hover("#curve svg")
     assert "um:" in tab.inner_text("#tip")
+    tab.hover("#audit svg")
+    assert re.search(r"um error: \d+\.\d%\num coverage: \d+\.\d%$", tab.inner_text("#tip"))
 
 
 HOSTILE = "</script><img src=x onerror=window.pwned=1>\"'`${1}{{data}}\u2028☃"
@@ -148,19 +163,21 @@ def test_hostile_names_stay_text(view: Any, runs: dict[str, Path], tmp_path: Pat
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["config"]["method"] = manifest["settings"][HOSTILE] = manifest["machine"]["device"] = HOSTILE
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    audit = (folder / "audit.jsonl").read_text().replace('"by_helper": {', f'"by_helper": {{{json.dumps(HOSTILE)}: [1, 1], ', 1)
-    (folder / "audit.jsonl").write_text(audit)
+    audit = (folder / "audit.jsonl").read_text().splitlines()
+    audit[3] = audit[3].replace('"by_helper": {', f'"by_helper": {{{json.dumps(HOSTILE)}: [1, 1], ')
+    (folder / "audit.jsonl").write_text("\n".join(audit))
     data = gather([folder, runs["local"]])
     data["runs"][0]["split"]["classes"] = [f"{HOSTILE}{c}" for c in range(10)]
     (tmp_path / "page.html").write_text(page(data), encoding="utf-8")
     tab = view(tmp_path / "page.html")
     tab.select_option("#client", "3")
-    tab.hover("#graph svg")
+    tab.hover("#graph .node >> nth=2", force=True)
+    assert HOSTILE in tab.text_content("#tip")
     assert tab.evaluate("window.pwned") is None
     assert tab.locator("img, main b, main script").count() == 0
     assert HOSTILE in tab.text_content("h1")
     assert tab.title().startswith(HOSTILE.replace("\u2028", " ")[:20])
-    assert "pseudo labels cannot be shown" in tab.text_content("#remarks")
+    assert "audit.jsonl breaks off after line 3" in tab.text_content("#remarks")
 
 
 def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, Path], tmp_path: Path):
@@ -200,14 +217,20 @@ def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        tab = view(f"http://127.0.0.1:{server.server_address[1]}/")
+        tab = view(f"http://127.0.0.1:{server.server_address[1]}/", expected="ERR_CONNECTION")
         assert tab.inner_text("#state") == "Round 4 of 8"
         tab.select_option("#client", "5")
+        tab.click("#curve summary")
         for name, text in kept.items():
             (folder / f"{name}.jsonl").write_text(text)
         tab.get_by_text("Round 8 of 8").wait_for(timeout=20_000)
         assert tab.inner_text("#chosen") == "Client 5"
         assert tab.inner_text("output[for=step]") == "round 8"
+        assert tab.locator("#curve tbody tr").count() == 4
+        assert not tab.is_visible("#lost")
+        server.shutdown()
+        server.server_close()
+        tab.locator("#lost").wait_for(timeout=20_000)
     finally:
         server.shutdown()
         server.server_close()

@@ -141,7 +141,7 @@ class Folder:
             for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     line = json.loads(text)
-                except ValueError:
+                except (ValueError, RecursionError):
                     break
                 if not isinstance(line, dict) or (last_round is not None and line.get("round", 0) > last_round):
                     break

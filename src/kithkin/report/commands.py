@@ -7,6 +7,9 @@ import webbrowser
 from pathlib import Path
 from typing import Literal
 
+from rich.console import Console
+from rich.markup import escape
+
 from kithkin.config import bad
 from kithkin.report.page import write_page
 from kithkin.report.serve import HERE, server_for
@@ -27,10 +30,12 @@ def report(
         out: The page; left out, report.html in the folder if one is given, else here.
         open: Open it in the browser.
         figures: Write every figure into this folder too, as PNG and PDF for print.
-        models: Ask the saved models for their confusions and latent features; auto, where that takes seconds.
+        models: Ask the saved models for their confusions and latent features; auto, of one run a method, if that takes seconds.
     """
     page = out or (folders[0] if len(folders) == 1 else Path()) / "report.html"
-    data = write_page(folders, page, {"auto": None, "always": True, "never": False}[models])
+    asked = {"auto": None, "always": True, "never": False}[models]
+    with Console(stderr=True).status("Reading") as status:
+        data = write_page(folders, page, asked, say=lambda text: status.update(escape(text)))
     for run in data["runs"]:
         for remark in run["remarks"]:
             print(f"{run['name']}: {remark}", file=sys.stderr)

@@ -63,6 +63,7 @@ def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
         "clients": (clients, lambda run: run["clients"] and run["clients"].get("ratio")),
         "gains": (gains, lambda run: run["clients"] and run["clients"].get("gain")),
         "fairness": (fairness, lambda run: run["clients"]),
+        "churn": (churn, lambda run: run["helpers"] and run["helpers"]["churn"]["round"]),
         "labels": (labels, lambda run: run["audit"]),
         "worth": (worth, lambda run: run["cost"] and run["cost"]["accuracy"]["test"]),
     }
@@ -107,10 +108,11 @@ def numbers(values: Any) -> np.ndarray:
 
 
 def accuracy(runs: list[tuple[Run, str]]) -> Figure:
-    figure, axes = sheet("Accuracy over rounds", "round", "test accuracy: mean, and middle 80% of clients")
+    banded = len(runs) < 4
+    figure, axes = sheet("Accuracy over rounds", "round", "test accuracy: mean" + ", and middle 80% of clients" * banded)
     for run, colour in runs:
         curve = run["curve"]
-        if curve["low"] and len(runs) < 4:
+        if curve["low"] and banded:
             axes.fill_between(
                 curve["round"], numbers(curve["low"]), numbers(curve["high"]), color=colour, alpha=0.14, linewidth=0
             )
@@ -157,6 +159,16 @@ def fairness(runs: list[tuple[Run, str]]) -> Figure:
         axes.step([0, *order, 1], [0, *((np.arange(len(order)) + 1) / len(order)), 1], where="post", color=colour, label=told)
     in_percent(axes.xaxis, axes.yaxis)
     axes.legend(loc="upper left")
+    return figure
+
+
+def churn(runs: list[tuple[Run, str]]) -> Figure:
+    figure, axes = sheet("Churn of the helper lists", "round", "helpers new since the last evaluation")
+    for run, colour in runs:
+        axes.plot(run["helpers"]["churn"]["round"], run["helpers"]["churn"]["share"], color=colour, label=run["name"])
+    axes.set_ylim(bottom=0)
+    in_percent(axes.yaxis)
+    axes.legend()
     return figure
 
 
@@ -215,7 +227,7 @@ def helpers(run: Run) -> Figure:
     if run["split"]:
         for g in sorted(set(groups)):
             axes.scatter([], [], color=COLOURS[g % 11], s=16, label=short(run["split"]["classes"][g]))
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=5, fontsize=7)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=5, fontsize=7, title="mostly of class", title_fontsize=7)
     return figure
 
 
@@ -302,13 +314,16 @@ def split(run: Run) -> Figure:
     every, known = np.array(run["split"]["every"]), np.array(run["split"]["labelled"])
     K, C = every.shape
     figure, axes = sheet(
-        "Training pictures by client and class", "client", "", (max(4.0, min(24.0, 1.2 + 0.22 * K)), 1.0 + 0.22 * C)
+        "Training pictures by client and class", "client", "class", (max(4.0, min(24.0, 1.2 + 0.22 * K)), 1.0 + 0.22 * C)
     )
     axes.grid(visible=False)
     k, c = np.nonzero(every)
     scale = 180 * min(1, 100 / K) / max(1, every.max())
     axes.scatter(k, c, s=every[k, c] * scale, color=COLOURS[0], alpha=0.28, linewidths=0)
     axes.scatter(k, c, s=known[k, c] * scale, color=COLOURS[0], linewidths=0)
+    for alpha, name in ((0.28, "training pictures"), (1, "of them labelled")):
+        axes.scatter([], [], s=30, color=COLOURS[0], alpha=alpha, linewidths=0, label=name)
+    figure.legend(loc="outside lower center", ncols=2)
     axes.set_yticks(range(C), names_of_classes(run, C))
     axes.invert_yaxis()
     axes.set_xlim(-0.7, K - 0.3)

@@ -1,12 +1,7 @@
-"""What the page and the figures show, read from run folders: thinned, rounded, and with a remark wherever something is missing.
-
-A report must come from whatever is there: a run that still goes on, one that was killed in the middle of a line, a folder that
-lost a file. So every part is gathered by itself, and one that fails becomes a remark.
-"""
+"""What the page and the figures show of runs: thinned, rounded, each part by itself, so that one that fails costs no other."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -26,40 +21,35 @@ from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
 from kithkin.federation.round import cohort_size
 from kithkin.record import Folder
+from kithkin.report.records import Line, folders_of, read_lines, read_object
 
 CURVE = 240  # points of a line: more than a screen shows apart
 STEPS = 40  # places of a slider
 PATHS = 100  # rounds of a single client's accuracy
 ENTRIES = 240_000  # helpers in all lists of a page: about 3 MB
-RECORDS = ("manifest.json", "metrics.jsonl", "marks.jsonl", "audit.jsonl", "lists.jsonl", "clients.jsonl", "summary.json")
 FAULTS = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
 
-Line = dict[str, Any]
 
+def gather(paths: Sequence[Path], models: bool | None = False, say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """Everything that a page shows of these runs. `models`: also ask the saved models (None: where it is quickly done).
 
-def folders_of(paths: Sequence[Path]) -> list[Path]:
-    """The runs at these paths; a folder of runs, such as that of a comparison, stands for all of them."""
-    found: list[Path] = []
-    if not paths:
-        raise KithkinError("No run is named.", "Name the folder of a run, or of several.")
-    for path in paths:
-        below = [] if is_run(path) or not path.is_dir() else sorted(p for p in path.iterdir() if p.is_dir() and is_run(p))
-        if not below and not is_run(path):
-            raise KithkinError(f"{path} is no run and holds none.", "Name the folder of a run or of a comparison.")
-        found += below or [path]
-    return list(dict.fromkeys(found))
-
-
-def is_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in RECORDS)
-
-
-def gather(paths: Sequence[Path], models: bool | None = False) -> dict[str, Any]:
-    """Everything that a page shows of these runs. `models`: also ask the saved models (None: where it is quickly done)."""
+    What takes long is told to `say`.
+    """
     folders = folders_of(paths)
-    runs = [gather_run(path, ENTRIES // len(folders), models) for path in folders]
+    runs: list[dict[str, Any]] = []
+    for path in folders:
+        say(f"Reading {path}")
+        runs.append(gather_run(path, ENTRIES // len(folders)))
     for run, name in zip(runs, names_of(folders, runs), strict=True):
         run["name"] = name
+    asked = runs_to_ask(runs, models)
+    for folder, run in zip(folders, runs, strict=True):
+        run |= {"confusion": None, "features": None}
+        if any(run is other for other in asked):
+            from kithkin.report.looks import PATIENCE, look_at  # here, because assembling a federation is slow to import
+
+            say(f"Asking the models of {run['name']}")
+            run |= look_at(Folder(folder), run, math.inf if models else PATIENCE / len(asked), run["remarks"])
     alone = {run["twin"]: run["clients"]["test"] for run in runs if run["method"] == "local" and run["clients"]}
     for run in runs:
         compare_with(alone.get(run.pop("twin")), run)
@@ -67,6 +57,14 @@ def gather(paths: Sequence[Path], models: bool | None = False) -> dict[str, Any]
         if run["clients"]:
             run["clients"]["test"] = rounded(run["clients"]["test"])
     return {"kithkin": kithkin.__version__, "harm": HARM, "runs": runs}
+
+
+def runs_to_ask(runs: list[dict[str, Any]], models: bool | None) -> list[dict[str, Any]]:
+    """Runs whose models are looked at: all that are finished, or, unasked, the first of each method, since it takes seconds."""
+    finished = [run for run in runs if run["finished"]]
+    if models is None:
+        return list({run["method"]: run for run in reversed(finished)}.values())
+    return finished if models else []
 
 
 def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[str]:
@@ -83,7 +81,7 @@ def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[st
     return [str(folder) for folder in folders]
 
 
-def gather_run(path: Path, entries: int, models: bool | None) -> dict[str, Any]:
+def gather_run(path: Path, entries: int) -> dict[str, Any]:
     folder = Folder(path)
     remarks: list[str] = []
 
@@ -102,8 +100,8 @@ def gather_run(path: Path, entries: int, models: bool | None) -> dict[str, Any]:
         name: read_lines(getattr(folder, name), remarks, quiet=name == "clients" and not summary)
         for name in ("metrics", "marks", "audit", "lists", "clients")
     }
-    rounds = config.get("rounds") or summary.get("rounds")
-    done = max([m.get("round", 0) for m in lines["metrics"] if isinstance(m.get("round"), int)], default=0)
+    rounds = next((v for v in (config.get("rounds"), summary.get("rounds")) if isinstance(v, int)), None)
+    done = max([m["round"] for m in lines["metrics"]], default=0)
     if not summary and done:
         remarks.append(f"The run is not finished: {done} of {rounds or '?'} rounds are on record.")
     split = part("The split", lambda: gather_split(manifest, config, remarks))
@@ -114,10 +112,10 @@ def gather_run(path: Path, entries: int, models: bool | None) -> dict[str, Any]:
         "finished": bool(summary),
         "rounds": rounds,
         "done": done,
-        **plain(told),
-        "model_numbers": plain(manifest.get("model_numbers")),
-        "split_hash": plain(manifest.get("split_hash")),
-        "summary": plain(summary),
+        **told,
+        "model_numbers": manifest.get("model_numbers"),
+        "split_hash": manifest.get("split_hash"),
+        "summary": summary,
         "curve": marks.get("curve"),
         "clients": part("The clients", lambda: gather_clients(marks, lines["clients"], split)),
         "helpers": part("The helpers", lambda: gather_helpers(lines["lists"], entries)),
@@ -127,8 +125,6 @@ def gather_run(path: Path, entries: int, models: bool | None) -> dict[str, Any]:
         "twin": (str(config.get("data")), str(manifest.get("split_hash"))),
     }
     run["headline"] = part("The headline", lambda: headline(run), {})
-    looks = part("What the models do", lambda: look(folder, manifest, bool(summary), models, remarks), {}) or {}
-    run["confusion"], run["features"] = looks.get("confusion"), looks.get("features")
     run["remarks"] = remarks
     return run
 
@@ -137,37 +133,6 @@ def object_of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     """A part of the manifest, or nothing where it is something else."""
     value = manifest.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def read_object(path: Path, remarks: list[str]) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-        if isinstance(value, dict):
-            return value
-        problem = "holds no settings"
-    except FileNotFoundError:
-        problem = "is missing"
-    except (OSError, ValueError):
-        problem = "cannot be read"
-    remarks.append(f"{path.name} {problem}; what it says is left out.")
-    return {}
-
-
-def read_lines(path: Path, remarks: list[str], quiet: bool = False) -> list[Line]:
-    """The whole lines of a record, with a remark where it breaks off."""
-    try:
-        texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        if not quiet:
-            remarks.append(f"{path.name} is missing; the figures made from it are left out.")
-        return []
-    except OSError as e:
-        remarks.append(f"{path.name} cannot be read ({e.strerror}); the figures made from it are left out.")
-        return []
-    lines = Folder(path.parent).read_lines(path)
-    if len(lines) < len(texts):
-        remarks.append(f"{path.name} breaks off after line {len(lines)}; what comes before is shown.")
-    return lines
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -186,15 +151,6 @@ def rounded(values: Any, digits: int = 4) -> Any:
     if values is None or not math.isfinite(values):
         return None
     return round(float(values), digits) if digits else round(values)
-
-
-def plain(value: Any) -> Any:
-    """As JSON allows it: a manifest that others wrote may hold NaN."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def known(values: Sequence[float | None]) -> list[float]:
@@ -402,12 +358,3 @@ def compare_with(local: Sequence[float | None] | None, run: dict[str, Any]) -> N
     clients["gain"] = rounded(gains)
     if known(gains):
         run["headline"] |= {"gain": rounded(fmean(known(gains))), "harmed": rounded(fmean(g < -HARM for g in known(gains)))}
-
-
-def look(folder: Folder, manifest: dict[str, Any], finished: bool, models: bool | None, remarks: list[str]) -> dict[str, Any]:
-    """What the saved models confuse, and how one of them sees."""
-    if models is False or not finished:
-        return {}
-    from kithkin.report.looks import look_at
-
-    return look_at(folder, manifest, bool(models), remarks)

@@ -17,11 +17,11 @@ from kithkin.record import Folder
 from kithkin.record.looks import confusion, features
 from kithkin.record.run import Federation, assemble
 
-PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked: some ten seconds
+PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked, over all its runs: some ten seconds
 
 
-def look_at(folder: Folder, manifest: dict[str, Any], whatever_it_takes: bool, remarks: list[str]) -> dict[str, Any]:
-    """Confusion and latent features of a finished run; a remark where models or data are not to be had."""
+def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: list[str]) -> dict[str, Any]:
+    """Confusion and latent features of a finished run; a remark where models or data are missing, or it takes too long."""
     if not folder.models.exists():
         remarks.append("Confusion and latent features are not shown: the run kept no models (--save-models).")
         return {}
@@ -31,7 +31,7 @@ def look_at(folder: Folder, manifest: dict[str, Any], whatever_it_takes: bool, r
             raise KithkinError("the data gives another split than when the run began.", "")
         pictures = sum(len(exam.rows) - exam.val for exam in federation.courier.exams)
         pixels = federation.clients[0].images[0, 0].numel()
-        if not whatever_it_takes and federation.device.type == "cpu" and pictures * pixels * federation.w0.numel() > PATIENCE:
+        if federation.device.type == "cpu" and pictures * pixels * federation.w0.numel() > patience:
             remarks.append("Confusion and latent features are not shown: that takes minutes here; --models always asks for it.")
             return {}
         models = read_models(folder, federation.device)

@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def page(data: dict[str, Any], live: str = "", reload: int = 0) -> str:
     Names come from other people's folders and files. They travel as JSON, in which no tag can end, and only the one script
     whose hash is given here may run.
     """
-    style, script = part("page.css"), part("draw.js") + part("page.js")
+    style, script = part("page.css"), "".join(map(part, ("draw.js", "figures.js", "page.js")))
     only = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{only}'; img-src data:; connect-src 'self'"
     values = {
@@ -51,9 +51,11 @@ def title_of(data: dict[str, Any]) -> str:
     return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''} · kithkin".encode("utf-8", "replace").decode()
 
 
-def write_page(paths: Sequence[Path], out: Path, models: bool | None = None, reload: int = 0) -> dict[str, Any]:
+def write_page(
+    paths: Sequence[Path], out: Path, models: bool | None = None, reload: int = 0, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
     """Write the page of these runs, whole or not at all; gives what it shows."""
-    data = gather(paths, models)
+    data = gather(paths, models, say)
     text = page(data, reload=reload)
     with disk_errors(out, "Give another --out."):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from kithkin.errors import KithkinError
-from kithkin.report.gather import RECORDS, folders_of, gather
+from kithkin.report.gather import gather
 from kithkin.report.page import as_json, page
+from kithkin.report.records import RECORDS, folders_of
 
 HERE = "127.0.0.1"
 

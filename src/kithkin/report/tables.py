@@ -10,8 +10,8 @@ from typing import Any, Literal
 from kithkin.errors import KithkinError
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_whole
-from kithkin.report.gather import FAULTS, is_run, read_lines
 from kithkin.report.live import flat
+from kithkin.report.records import is_run, read_lines
 
 Form = Literal["csv", "parquet"]
 Rows = list[dict[str, Any]]
@@ -24,11 +24,7 @@ def tables_of(path: Path, remarks: list[str]) -> dict[str, Rows]:
     folder = Folder(path)
 
     def rows(name: str, of: Any) -> Rows:
-        try:
-            return [row for line in read_lines(getattr(folder, name), remarks) for row in of(line)]
-        except FAULTS as e:
-            remarks.append(f"{name}.jsonl is not as it should be ({type(e).__name__}: {e}).")
-            return []
+        return [row for line in read_lines(getattr(folder, name), remarks) for row in of(line)]
 
     found = {
         "rounds": rows("metrics", lambda m: [{"round": m["round"], **{k: v for k, v in m.items() if v is None}, **flat(m)}]),
@@ -70,7 +66,7 @@ def export(path: Path, form: Form, out: Path) -> tuple[list[Path], list[str]]:
 
 
 def save_csv(path: Path, rows: Rows, columns: list[str]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as f:
+    with path.open("w", newline="", encoding="utf-8", errors="replace") as f:
         writer = csv.DictWriter(f, columns)
         writer.writeheader()
         writer.writerows(rows)
