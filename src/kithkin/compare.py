@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kithkin import own
 from kithkin.compute import cores
 from kithkin.config import RunConfig, as_json
 from kithkin.data import whole_name
@@ -25,6 +26,7 @@ from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check
 from kithkin.record import Folder, Result, resume, run
+from kithkin.record.run import folder_name
 
 HARM = 0.03  # a client is harmed if it ends more than 3 points below its own local model
 
@@ -66,6 +68,7 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     manifest = folder.read_manifest()
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
     config = replace(cell.config, data=whole_name(cell.config.data)).resolved()
+    config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     wanted = {**as_json(config), **asdict(cell.settings)}
     differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
     if differs:
@@ -230,5 +233,5 @@ def cells_of(
             check(method, settings, replace(config, alpha=alpha).checked().resolved().clients or 0)  # before hours are spent
             for seed in seeds:
                 this = replace(config, alpha=alpha, seed=seed)
-                cells.append(Cell(this, settings, out / f"{method}-a{alpha:g}-s{seed}"))
+                cells.append(Cell(this, settings, out / f"{folder_name(method)}-a{alpha:g}-s{seed}"))
     return cells
