@@ -266,6 +266,20 @@ def _paper(argv: Sequence[str]) -> None:
     _dispatch("kithkin paper", known, argv)
 
 
+def _doctor(argv: Sequence[str]) -> None:
+    """Look at this machine: versions, device, data, what is missing and how to get it."""
+    from kithkin.doctor import doctor
+
+    _tyro("kithkin doctor", doctor)(argv)
+
+
+def _completion(argv: Sequence[str]) -> None:
+    """Print a script that completes kithkin's commands, flags and names in a shell."""
+    from kithkin.completion import completion
+
+    _tyro("kithkin completion", completion)(argv)
+
+
 def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]], None]:
     """A function as a command; its parameters without a default are positional."""
 
@@ -297,6 +311,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "methods": _methods,
     "data": _data,
     "paper": _paper,
+    "doctor": _doctor,
+    "completion": _completion,
 }
 
 
