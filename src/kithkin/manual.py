@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from unittest.mock import patch
 
-SCREEN = {"COLUMNS": "1000", "NO_COLOR": "1", "TERM": "dumb", "FORCE_COLOR": "", "TTY_COMPATIBLE": ""}
+SCREEN = {"COLUMNS": "129", "NO_COLOR": "1", "TERM": "dumb", "FORCE_COLOR": "", "TTY_COMPATIBLE": ""}
 NEEDS_A_METHOD = "explain"
 
 
@@ -62,7 +62,7 @@ def read(words: Sequence[str]) -> Command:
 
 
 def help_of(words: Sequence[str]) -> str:
-    """What a command prints when asked for help, on a screen that breaks no line."""
+    """What a command prints when asked for help, on the widest screen on which it stands in one column."""
     from kithkin.cli import main
 
     said = TextIOWrapper(BytesIO(), encoding="utf-8")
@@ -73,24 +73,27 @@ def help_of(words: Sequence[str]) -> str:
 
 
 def flags_in(text: str) -> list[Flag]:
+    """The rows of its boxes: names, then, two spaces on or below and indented, what they are for."""
     found: list[Flag] = []
-    group, names = "", ""
+    group, rows = "", list[list[str]]()
     for line in text.splitlines():
+        row = line.strip("│").removeprefix(" ").rstrip()
         if line.startswith("╭"):
-            group = line.strip("╭─╮ ")
+            group, rows = line.strip("╭─╮ "), []
+        elif line.startswith("╰"):
+            found += [_flag(names, " ".join(told), group) for names, *told in rows if names != "-h, --help"]
+        elif line.startswith("│ ─"):
+            rows = []  # what stood above the line was about the whole group
+        elif line.startswith("│") and row.startswith(" ") and rows:
+            rows[-1].append(row.strip())
         elif line.startswith("│"):
-            row = line.strip("│").removeprefix(" ").rstrip()
-            told = row.strip()
-            if not row.startswith(" "):
-                names, _, told = row.partition("  ")
-            about = told.strip()
-            if names and about and names != "-h, --help" and not set(names) <= {"─"}:
-                found.append(_flag(names, about, group))
-                names = ""
+            names, _, told = row.partition("  ")
+            rows.append([names, told.strip()])
     return found
 
 
 def _flag(names: str, told: str, group: str) -> Flag:
+    told = told.strip()
     about, _, default = told.partition("(default: ")
     name, _, value = names.partition(" ") if names.startswith("-") else ("", "", names)
     return Flag(name, value.strip(), about.replace("(required)", "").strip(), default.removesuffix(")"), group)
