@@ -26,7 +26,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    return spaced(markdown.replace(MARK, manual()) if MARK in markdown else markdown)
+    markdown = markdown.replace(MARK, manual()) if MARK in markdown else markdown
+    return re.sub(r"<!-- include (\S+) -->", lambda found: shown(found[1]), spaced(markdown))
+
+
+def shown(file: str) -> str:
+    """A file of the repository, as it stands there."""
+    return f'```python title="{file}"\n{(ROOT / file).read_text(encoding="utf-8")}```'
 
 
 def spaced(markdown: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,12 +27,12 @@ CASES = [
 ]
 
 
+pytestmark = pytest.mark.xdist_group("completion")  # the scripts are made once
+
+
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the script of every shell."""
-    import contextlib
-    import io
-
     folder = tmp_path_factory.mktemp("shells")
     for shell in ("bash", "zsh", "fish"):
         with contextlib.redirect_stdout(io.StringIO()) as said:

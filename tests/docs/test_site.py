@@ -15,6 +15,8 @@ from blocks import ROOT
 from kithkin.manual import commands, flags_in, help_of
 from kithkin.methods import METHODS
 
+pytestmark = pytest.mark.xdist_group("site")  # it is built once
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,6 +43,16 @@ def test_every_command_and_flag_is_on_its_page(site: Path):
     assert all(name in text for name in recipes)
     for method in METHODS:
         assert [flag.name for flag in flags_in(help_of(["run", "--method", method])) if flag.name not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "example"),
+    [("write-a-method", "momentum.py"), ("own-model", "small_vit.py"), ("own-model", "signal_net.py")],
+)
+def test_the_examples_stand_on_their_pages(site: Path, page: str, example: str):
+    text = text_of(site / page / "index.html")
+    lines = (ROOT / "examples" / example).read_text("utf-8").splitlines()
+    assert [line for line in lines if line.strip() and line.strip() not in text] == []
 
 
 def test_nothing_comes_from_elsewhere(site: Path):
