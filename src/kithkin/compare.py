@@ -24,7 +24,7 @@ from kithkin.config import RunConfig, as_json
 from kithkin.data import whole_name
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
-from kithkin.methods import check
+from kithkin.methods import check, entry_of
 from kithkin.record import Folder, Result, resume, run
 from kithkin.record.run import folder_name
 
@@ -38,6 +38,14 @@ class Cell:
     config: RunConfig
     settings: Any
     folder: Path
+
+    def __reduce__(self) -> tuple[Callable[..., Cell], tuple[Any, ...]]:
+        """So that it passes to processes that have not imported a user's own method."""
+        return _cell, (self.config, asdict(self.settings), self.folder)
+
+
+def _cell(config: RunConfig, settings: dict[str, Any], folder: Path) -> Cell:
+    return Cell(config, type(entry_of(config.method).settings)(**settings), folder)
 
 
 @dataclass(frozen=True)

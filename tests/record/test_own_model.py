@@ -4,8 +4,10 @@ needs."""
 from __future__ import annotations
 
 import json
+import pickle
 import runpy
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from tiny_runs import COMMON, OWN, Heard
 
 import kithkin
-from kithkin.cli import main
+from kithkin.cli import main, settle
+from kithkin.compare import Cell
 from kithkin.errors import KithkinError
 from kithkin.record import Folder, Result, resume
 from kithkin.report.looks import look_at
@@ -209,6 +212,16 @@ def test_a_method_of_ones_own_runs_resumes_and_is_compared(capsys: pytest.Captur
     with pytest.raises(SystemExit):
         main(["run", "--method", "momentum:FEDAVGM", "--help"])
     assert "beta, how much of the last rounds' movement" in capsys.readouterr().out
+
+
+def test_a_cell_of_ones_own_method_reaches_a_process_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch):
+    cell = Cell(*settle({"method": "momentum:FEDAVGM", "push": 0.3}), Path("x"))
+    sent = pickle.dumps(cell)
+    for name in [name for name in sys.modules if name.startswith("momentum")]:
+        monkeypatch.delitem(sys.modules, name)
+    got = pickle.loads(sent)
+    assert (got.config, got.settings.push, got.folder) == (cell.config, 0.3, cell.folder)
+    assert pickle.loads(pickle.dumps(Cell(*settle({"method": "um"}), Path("y")))) == Cell(*settle({"method": "um"}), Path("y"))
 
 
 @pytest.mark.parametrize("name", ["json:loads", "momentum:Settings", "momentum:make"])
