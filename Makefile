@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench
+.PHONY: setup demo test lint docs bench
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -23,6 +23,9 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright --pythonpath $(PY)
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 bench: setup
 	for claim in bench/*.py; do $(PY) $$claim || exit 1; done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from kithkin.config import RunConfig, bad
 from kithkin.errors import KithkinError, unknown
+from kithkin.own import is_own, short
 
 Positional = tyro.conf.Positional
 OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
@@ -49,7 +51,7 @@ def _parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence
     from kithkin.methods import entry_of
 
     settings = entry_of(name).settings
-    group = name.replace("-", "_")
+    group = re.sub(r"\W", "_", short(name))
     usual = field(default=_usual(argv, method=name))
     Args = make_dataclass(
         "Args", [("run", RunConfig, usual), (group, type(settings), field(default=settings)), *more], frozen=True
@@ -107,9 +109,9 @@ def _compare(argv: Sequence[str]) -> None:
     from kithkin.methods import METHODS, entry_of
 
     own: dict[str, tuple[Any, list[str]]] = {}
-    for name, entry in METHODS.items():
-        for setting, kind in get_type_hints(type(entry.settings)).items():
-            own.setdefault(setting, (kind, []))[1].append(name)
+    for name in [*METHODS, *filter(is_own, _given_all(argv, "--methods"))]:
+        for setting, kind in get_type_hints(type(entry_of(name).settings)).items():
+            own.setdefault(setting, (kind, []))[1].append(short(name))
     own_fields = [
         (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(names)}.")], None)
         for setting, (kind, names) in own.items()
@@ -264,6 +266,20 @@ def _paper(argv: Sequence[str]) -> None:
     _dispatch("kithkin paper", known, argv)
 
 
+def _doctor(argv: Sequence[str]) -> None:
+    """Look at this machine: versions, device, data, what is missing and how to get it."""
+    from kithkin.doctor import doctor
+
+    _tyro("kithkin doctor", doctor)(argv)
+
+
+def _completion(argv: Sequence[str]) -> None:
+    """Print a script that completes kithkin's commands, flags and names in a shell."""
+    from kithkin.completion import completion
+
+    _tyro("kithkin completion", completion)(argv)
+
+
 def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]], None]:
     """A function as a command; its parameters without a default are positional."""
 
@@ -295,6 +311,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "methods": _methods,
     "data": _data,
     "paper": _paper,
+    "doctor": _doctor,
+    "completion": _completion,
 }
 
 
@@ -328,6 +346,12 @@ def _given(argv: Sequence[str], flag: str) -> str | None:
         if word.startswith(flag + "="):
             value = word[len(flag) + 1 :]
     return value
+
+
+def _given_all(argv: Sequence[str], flag: str) -> list[str]:
+    """All words after a flag that takes several, before parsing."""
+    after = list(argv[argv.index(flag) + 1 :]) if flag in argv else []
+    return after[: next((i for i, word in enumerate(after) if word.startswith("-")), len(after))]
 
 
 def print_summary(summary: dict[str, Any], folder: Path) -> None:

@@ -18,13 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kithkin import own
 from kithkin.compute import cores
 from kithkin.config import RunConfig, as_json
 from kithkin.data import whole_name
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
-from kithkin.methods import check
+from kithkin.methods import check, entry_of
 from kithkin.record import Folder, Result, resume, run
+from kithkin.record.run import folder_name
 
 HARM = 0.03  # a client is harmed if it ends more than 3 points below its own local model
 
@@ -36,6 +38,14 @@ class Cell:
     config: RunConfig
     settings: Any
     folder: Path
+
+    def __reduce__(self) -> tuple[Callable[..., Cell], tuple[Any, ...]]:
+        """So that it passes to processes that have not imported a user's own method."""
+        return _cell, (self.config, asdict(self.settings), self.folder)
+
+
+def _cell(config: RunConfig, settings: dict[str, Any], folder: Path) -> Cell:
+    return Cell(config, type(entry_of(config.method).settings)(**settings), folder)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,7 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     manifest = folder.read_manifest()
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
     config = replace(cell.config, data=whole_name(cell.config.data)).resolved()
+    config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     wanted = {**as_json(config), **asdict(cell.settings)}
     differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
     if differs:
@@ -230,5 +241,5 @@ def cells_of(
             check(method, settings, replace(config, alpha=alpha).checked().resolved().clients or 0)  # before hours are spent
             for seed in seeds:
                 this = replace(config, alpha=alpha, seed=seed)
-                cells.append(Cell(this, settings, out / f"{method}-a{alpha:g}-s{seed}"))
+                cells.append(Cell(this, settings, out / f"{folder_name(method)}-a{alpha:g}-s{seed}"))
     return cells

@@ -18,7 +18,7 @@ class RunConfig:
     """One run. The defaults are those that suit the data set."""
 
     method: str = "um"
-    """Which method; `kithkin methods` lists them."""
+    """Which method; `kithkin methods` lists them. Your own: module:NAME or file.py:NAME (docs/write-a-method.md)."""
     data: str = "digits"
     """Data set by name (`kithkin data list`), or the path of your own: an npz or a folder with one sub-folder per class."""
     clients: int | None = None
@@ -39,6 +39,8 @@ class RunConfig:
     """Learning rate of SGD."""
     momentum: float = 0.9
     """Momentum of SGD."""
+    model: str = "resnet9"
+    """resnet9, or your own network: module:function or file.py:function, which builds an nn.Module (docs/own-model.md)."""
     width: int | None = None
     """Channels of ResNet-9's first layer; the paper's network has 64."""
     seed: int = 0

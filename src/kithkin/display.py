@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from kithkin.config import RunConfig
+from kithkin.own import short
 from kithkin.record.run import Display, Quiet
 
 PATIENCE = 30  # seconds without a line, where there is no terminal
@@ -53,7 +54,7 @@ class Live:
         )
 
     def start(self, config: RunConfig, already: int, machine: str) -> None:
-        name = self.title or f"{config.method} on {config.data}"
+        name = self.title or f"{short(config.method)} on {config.data}"
         self.figures = WARMING if already < 0 else "starting"
         self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=self.figures)
         self.progress.start()
@@ -81,7 +82,7 @@ class Lines:
         self.last: dict[str, Any] = {}
 
     def start(self, config: RunConfig, already: int, machine: str) -> None:
-        self.title = self.title or f"{config.method} on {config.data}"
+        self.title = self.title or f"{short(config.method)} on {config.data}"
         self.rounds = config.rounds or 0
         self.already = max(0, already)
         self.began = time.monotonic()

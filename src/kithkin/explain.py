@@ -12,14 +12,15 @@ from rich.table import Table
 from kithkin.config import RunConfig, some
 from kithkin.data import load
 from kithkin.data.official import SOURCES
+from kithkin.errors import KithkinError
 from kithkin.federation import cohort_size, paper_costs
 from kithkin.federation.ledger import NUMBER
-from kithkin.methods import METHODS, Method, check, method_for, sees_all_labels
+from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.fedavg import FedAvg
 from kithkin.methods.mix import Mix
 from kithkin.methods.um import Um
 from kithkin.methods.um_plus import UmPlus
-from kithkin.nets import Layout, ResNet9, layout_of
+from kithkin.nets import Layout, builder, has_dropout, layout_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Line:
 def lines(method: Method, layout: Layout) -> list[Line]:
     """Every tensor with its role. Of a mix, the part that shares least."""
     shared = shared_numbers(method, layout)
-    norm, head = layout.norm, layout.head()
+    norm, head = layout.norm, layout.mask(lambda slot: slot.layer == 1)
     found: list[Line] = []
     for slot in layout.slots:
         role = "shared" if bool(shared[slot.start]) else "local"
@@ -110,15 +111,22 @@ def explain(config: RunConfig, settings: Any) -> None:
     config = config.checked().resolved()
     if config.data in SOURCES:  # its files need not be here
         data = SOURCES[config.data]
-        channels = data.shape[0]
+        shape = data.shape
     else:
         data = load(config.data, config.data_folder)
-        channels = data.images.shape[1]
+        shape = data.images.shape[1:]
     check(config.method, settings, some(config.clients))
-    layout = layout_of(ResNet9(channels, len(data.classes), some(config.width)))
-    method = method_for(config, settings, layout, data.flip, torch.device("cpu"))
+    classes = len(data.classes)
+    module = builder(config.model, shape, classes, some(config.width))()
+    facts = (classes, has_dropout(module), shape[1] == 1)
+    layout = layout_of(module)
+    method = method_for(config, settings, layout, data.flip, torch.device("cpu"), *facts)
+    if not isinstance(method, FedAvg | Mix | Um | UmPlus):
+        raise KithkinError(
+            f"What {config.method} shares is not known before it runs.", "The summary of a run tells its bytes by cause."
+        )
     console = Console()
-    console.print(f"[bold]{config.method}[/]: {METHODS[config.method].summary}")
+    console.print(f"[bold]{config.method}[/]: {entry_of(config.method).summary}")
     table = Table("tensor", "shape", "numbers", "part", "role")
     for line in lines(method, layout):
         style = "" if line.role.startswith("shared") else "yellow"

@@ -32,6 +32,17 @@ def dropped() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, CLASSES))
 
 
+class Viewed(nn.Linear):
+    """A network that takes no batch of none: there is no telling what -1 stands for."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.reshape(input.size(0), -1))
+
+
+def viewed() -> nn.Module:
+    return Viewed(6, CLASSES)
+
+
 def normed(momentum: float | None = 0.1) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6, momentum=momentum), nn.Linear(6, CLASSES))
 
@@ -365,7 +376,7 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, passes: int, chun
 
 
 @pytest.mark.parametrize("passes", [0, 3])
-@pytest.mark.parametrize("build", [dropped, resnet])
+@pytest.mark.parametrize("build", [dropped, resnet, viewed])
 def test_no_rows_no_answers_but_their_shape(build, passes: int):
     images = pictures(4, 8, 8) if build is resnet else pictures(4)
     p = Eager(build, CPU).predict(Predict(initial_vector(build, 0), images, torch.arange(0), passes))

@@ -57,6 +57,18 @@ def test_names_as_labels_become_sorted_classes(kind, tmp_path):
     assert dataset.labels.tolist() == [1, 0, 2, 0, 1, 0]
 
 
+@pytest.mark.parametrize("shape", [(6, 12, 1, 100), (6, 1, 1, 8), (6, 3, 1, 4096)])
+def test_signals_are_pictures_of_height_one_with_any_number_of_channels(shape, tmp_path):
+    signals = (np.arange(np.prod(shape)) % 256).astype(np.uint8).reshape(shape)
+    assert np.array_equal(load(saved(tmp_path, images=signals, labels=LABELS)).images, signals)
+
+
+def test_signals_of_one_channel_need_not_say_so(tmp_path):
+    signals = np.linspace(0, 1, 6 * 32).reshape(6, 1, 32)
+    images = load(saved(tmp_path, images=signals, labels=LABELS)).images
+    assert np.array_equal(images[:, :, 0], np.rint(signals * 255))
+
+
 def with_nan():
     images = np.zeros((6, 8, 8))
     images[3, 2, 1] = np.nan
@@ -77,6 +89,10 @@ def with_nan():
         ({"images": np.zeros((6, 65, 10), np.uint8), "labels": LABELS}, "65x10"),
         ({"images": np.zeros((6, 8, 8, 2), np.uint8), "labels": LABELS}, r"\[6, 8, 8, 2\]"),
         ({"images": np.zeros((6, 64), np.uint8), "labels": LABELS}, r"\[6, 64\]"),
+        ({"images": np.zeros((6, 2, 1, 7), np.uint8), "labels": LABELS}, "7 samples is outside 8 to 4096"),
+        ({"images": np.zeros((6, 1, 4097), np.uint8), "labels": LABELS}, "4097 samples is outside 8 to 4096"),
+        ({"images": np.zeros((6, 2, 2, 64), np.uint8), "labels": LABELS}, r"\[6, 2, 2, 64\]"),
+        ({"images": np.zeros((6, 8, 1, 3), np.uint8), "labels": LABELS}, "8x1 pixels"),
         ({"images": GREY[:0], "labels": LABELS[:0]}, "no picture"),
         ({"images": GREY, "labels": LABELS - 1}, "negative label -1"),
         ({"images": GREY, "labels": LABELS * 5}, "up to 10 but only 3"),

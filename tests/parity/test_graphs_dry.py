@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,9 @@ from kithkin import dice
 from kithkin.compute import Eager, Fit, Graphs, Lesson, Predict, Recipe
 from kithkin.compute import graphs as module
 from kithkin.compute.graphs import Lane
-from kithkin.nets import ResNet9, initial_vector
+from kithkin.nets import ResNet9, builder, initial_vector
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CPU = torch.device("cpu")
 ROWS = torch.arange(700)
 IMAGES = dice.bytes_(ROWS, 8 * 8).view(700, 1, 8, 8)
@@ -107,3 +109,19 @@ def test_a_prediction_after_a_fit_is_of_the_model_that_was_asked(compute: Graphs
     before = compute.work([ask])[0].clone()
     compute.work([fit] * 3)
     assert torch.equal(compute.work([ask])[0], before)
+
+
+def test_a_network_of_ones_own_gives_the_references_answers(compute: Graphs):
+    vit = builder(f"{EXAMPLES / 'small_vit.py'}:build", (1, 8, 8), 10, 0)
+    own = Graphs(vit, CPU, 10, bf16=False, lanes=2)
+    w = initial_vector(vit, 0)
+    lesson = Lesson(IMAGES, ROWS[:40], ROWS[:40] % 10, ROWS[300:333], TARGETS[:33])
+    jobs = [
+        Fit(w, lesson, RECIPES["alternate"], 0),
+        Fit(w, lesson, RECIPES["fixmatch"], 1),
+        Predict(w, IMAGES, ROWS[:70], 3, 5),
+    ]
+    mine, theirs = own.work(jobs), Eager(vit, CPU).work(jobs)
+    for k in (0, 1):
+        torch.testing.assert_close(mine[k].w, theirs[k].w, rtol=0, atol=1e-5)
+    torch.testing.assert_close(mine[2], theirs[2], rtol=0, atol=1e-5)

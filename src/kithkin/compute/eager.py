@@ -92,14 +92,15 @@ class Eager:
         net.load(job.w)
         net.module.eval()
         answers: list[Tensor] = []
-        for start in range(0, max(1, len(job.rows)), CHUNK):
-            rows = job.rows[start : start + CHUNK]
+        asked = job.rows if len(job.rows) else job.rows.new_zeros(1)  # not every network takes a batch of none
+        for start in range(0, len(asked), CHUNK):
+            rows = asked[start : start + CHUNK]
             x = centred(scaled(job.images[rows]))
             at = torch.arange(start, start + len(rows), device=self.device)
             keys = job.key + at + torch.arange(job.passes, device=self.device)[:, None] * len(job.rows)
             logits = (net.passes(x, keys) if job.passes else net(x)[None]).float()
             answers.append((logits if job.shift is None else logits + job.shift).softmax(2).mean(0))
-        return torch.cat(answers)
+        return torch.cat(answers)[: len(job.rows)]
 
 
 def sample_keys(key: int, feed: int, size: int, device: torch.device) -> Tensor:

@@ -18,7 +18,11 @@ from kithkin.errors import KithkinError
 
 
 def list_sets(folder: Path | None = None) -> None:
-    """List the data sets: what they hold, and where they lie or how to get them."""
+    """List the data sets: what they hold, and where they lie or how to get them.
+
+    Args:
+        folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
+    """
     table = Table("name", "pictures", "size", "classes", "where")
     table.add_row(DIGITS, "1,797", "8x8 grey", "10", "built in (scikit-learn)")
     for source in SOURCES.values():
@@ -32,7 +36,12 @@ def list_sets(folder: Path | None = None) -> None:
 
 
 def get(name: str, folder: Path | None = None) -> None:
-    """Download a data set from its official address, unless it is here and right already."""
+    """Download a data set from its official address, unless it is here and right already.
+
+    Args:
+        name: The data set.
+        folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
+    """
     if name == DIGITS:
         return _say("digits is built in: there is nothing to get.")
     source = source_of(name)
@@ -43,7 +52,13 @@ def get(name: str, folder: Path | None = None) -> None:
 
 
 def import_(name: str, path: Path, folder: Path | None = None) -> None:
-    """Take a data set over from a folder, an archive or a file with the official files in it."""
+    """Take a data set over from a folder, an archive or a file with the official files in it.
+
+    Args:
+        name: The data set.
+        path: What holds the files.
+        folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
+    """
     if name == DIGITS:
         return _say("digits is built in: there is nothing to import.")
     take(source_of(name), Path(path).expanduser(), folder)
@@ -51,7 +66,12 @@ def import_(name: str, path: Path, folder: Path | None = None) -> None:
 
 
 def check(name: str, folder: Path | None = None) -> None:
-    """Read every file of a data set to its end and compare it with the official one."""
+    """Read every file of a data set to its end and compare it with the official one.
+
+    Args:
+        name: The data set.
+        folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
+    """
     if name == DIGITS:
         return _say(f"digits is built in: {len(load(DIGITS).labels):,} pictures. OK")
 

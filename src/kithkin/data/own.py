@@ -14,6 +14,7 @@ from kithkin.data.reading import DAMAGE
 from kithkin.errors import KithkinError
 
 SMALLEST, LARGEST = 8, 64
+LONGEST = 4096  # a signal's samples
 _SAVE = "Save it with numpy.savez(PATH, images=..., labels=...): uint8 pictures [N, H, W, C] and integers or names."
 
 
@@ -51,17 +52,23 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
 
 
 def _pictures(path: Path, images: np.ndarray) -> np.ndarray:
-    """uint8 [N, C, H, W], whichever of the three accepted layouts came."""
+    """uint8 [N, C, H, W], whichever of the accepted layouts came; a signal is a picture of height 1."""
     found = f"{path} has images of shape {list(images.shape)}"
+    signals = images.ndim in (3, 4) and images.shape[-2] == 1 and images.shape[-1] not in (1, 3)  # [N, 1, L] or [N, C, 1, L]
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[-1] in (1, 3):  # no picture is 1 or 3 wide, so these are channels
         images = images.transpose(0, 3, 1, 2)
-    if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise KithkinError(f"{found}.", "Give [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels.")
+    if images.ndim != 4 or (images.shape[1] not in (1, 3) and not signals):
+        remedy = "Give [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; signals as [N, C, 1, L]."
+        raise KithkinError(f"{found}.", remedy)
     if not len(images):
         raise KithkinError(f"{found}: no picture at all.", "Give at least a few pictures of every class.")
-    _check_size(found, images.shape[2], images.shape[3])
+    if signals and not SMALLEST <= images.shape[3] <= LONGEST:
+        remedy = "Cut or resample the signals first."
+        raise KithkinError(f"{found}: {images.shape[3]} samples is outside {SMALLEST} to {LONGEST}.", remedy)
+    if not signals:
+        _check_size(found, images.shape[2], images.shape[3])
     if images.dtype.kind == "f":
         if not (images.min() >= 0 and images.max() <= 1):  # false for NaN as well
             what = "NaN" if np.isnan(images).any() else f"values from {images.min():g} to {images.max():g}"

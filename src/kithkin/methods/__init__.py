@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
 
+from kithkin import own
 from kithkin.compute import Recipe
 from kithkin.config import RunConfig, bad, check_choices, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.helpers import Helper, HelperList, Score, Terms
-from kithkin.methods.base import Client, Held, Method, Training
+from kithkin.methods.base import Brief, Client, Held, Method, Parcel, Reply, Training
 from kithkin.methods.fedavg import FedAvg, Global, Own
 from kithkin.methods.fedbn import fedbn
 from kithkin.methods.fedper import fedper
@@ -145,15 +146,41 @@ class Setting:
     rounds: int
     seed: int
     device: torch.device
+    classes: int | None = None  # left out, the last layer is taken to have one number for each
+    dropout: bool = True  # whether the network has any
+    signals: bool = False  # the data are no pictures
 
 
 def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: Setting, **more: Any) -> Recipe:
     t = at.training
+    if at.signals and (objective == "fixmatch" or more.get("views", "plain") != "plain"):
+        raise KithkinError(
+            "FixMatch's augmentations are for pictures, and the data are signals.",
+            "Take um, um-plus or local, or give --objective labelled-only where the method has it.",
+        )
     return Recipe(objective, t.epochs, t.batch_size, t.lr, t.momentum, flip=t.flip, **more)
 
 
-def _um(s: UmSettings | UmPlusSettings, at: Setting) -> Um:
-    recipe = _recipe(s.losses, at)
+def _need_dropout(at: Setting) -> None:
+    if not at.dropout:
+        raise KithkinError(
+            "The method goes by MC-dropout, and the network has no dropout layer.",
+            "Give it one (nn.Dropout, as a layer), or take a method that needs none, such as fixavg.",
+        )
+
+
+def _need_head(at: Setting) -> None:
+    last = next((slot for slot in at.layout.slots if slot.layer == 1), None)
+    if last and at.classes and last.shape[0] != at.classes:
+        raise KithkinError(
+            f"The network's last layer ({last.name}) gives {last.shape[0]} numbers for {at.classes} classes.",
+            "Let the classifier be the last layer that the network defines, or take a method that needs no head.",
+        )
+
+
+def _um(s: UmSettings | UmPlusSettings, at: Setting, **more: Any) -> Um:
+    _need_dropout(at)
+    recipe = _recipe(s.losses, at, **more)
     return Um(
         s.helpers,
         s.candidates,
@@ -168,13 +195,15 @@ def _um(s: UmSettings | UmPlusSettings, at: Setting) -> Um:
 
 
 def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
-    um = _um(s, at)
-    um = replace(um, recipe=replace(um.recipe, views=s.views))
+    _need_head(at)
+    um = _um(s, at, views=s.views)
     tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
     return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, tune)
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
+    if s.objective == "own-labels":
+        _need_dropout(at)
     recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, threshold=s.threshold)
     return local(recipe, s.mc_samples, s.warmup_epochs, at.seed, s.objective == "labelled-only")
 
@@ -194,10 +223,12 @@ def _fedbn(s: AvgSettings, at: Setting) -> FedAvg:
 
 
 def _fedper(s: PerSettings, at: Setting) -> FedAvg:
+    _need_head(at)
     return fedper(_fedavg(s, at), at.layout, s.personal_layers)
 
 
 def _lg_fedavg(s: LgSettings, at: Setting) -> FedAvg:
+    _need_head(at)
     before = at.rounds // 4 if s.fedavg_rounds is None else s.fedavg_rounds
     if before >= at.rounds:
         raise bad("fedavg_rounds", before, f"must be below the {at.rounds} rounds, or it is FedAvg")
@@ -222,6 +253,7 @@ class Entry:
     settings: Any  # the method's settings with their defaults
     make: Callable[[Any, Setting], Method]
     revision: int = 1  # raised by a change that alters the method's numbers: `kithkin paper` then runs its cells anew
+    states: tuple[type, ...] = ()  # classes of a user's own method that its states are made of, beside STATES
 
 
 METHODS: dict[str, Entry] = {
@@ -243,16 +275,32 @@ METHODS: dict[str, Entry] = {
 
 
 def entry_of(name: str) -> Entry:
-    """The method of this name."""
+    """The method of this name; `module:NAME` is a user's own, which is found there."""
+    if own.is_own(name):
+        entry = own.find(name, "--method")
+        if not isinstance(entry, Entry) or not is_dataclass(entry.settings) or isinstance(entry.settings, type):
+            remedy = "Let it be Entry(summary, Settings(), make), with a dataclass of settings (docs/write-a-method.md)."
+            raise KithkinError(f"--method: {own.short(name)} is no method.", remedy)
+        return entry
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
 
 
-def method_for(config: RunConfig, settings: Any, layout: Layout, flip: bool, device: torch.device) -> Method:
+def method_for(
+    config: RunConfig,
+    settings: Any,
+    layout: Layout,
+    flip: bool,
+    device: torch.device,
+    classes: int | None = None,
+    dropout: bool = True,
+    signals: bool = False,
+) -> Method:
     """The method that a resolved config asks for, on a network of this layout."""
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, flip)
-    return entry_of(config.method).make(settings, Setting(layout, training, some(config.rounds), config.seed, device))
+    setting = Setting(layout, training, some(config.rounds), config.seed, device, classes, dropout, signals)
+    return entry_of(config.method).make(settings, setting)
 
 
 def sees_all_labels(settings: Any) -> bool:
@@ -309,9 +357,16 @@ def check(name: str, settings: Any, clients: int) -> None:
 __all__ = [
     "METHODS",
     "STATES",
+    "AvgSettings",
+    "Brief",
     "Client",
     "Entry",
+    "FedAvg",
+    "Global",
     "Method",
+    "Own",
+    "Parcel",
+    "Reply",
     "Setting",
     "Training",
     "check",

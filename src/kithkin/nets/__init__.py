@@ -1,7 +1,20 @@
-"""ResNet-9 with MC-dropout, and the vector view of any network."""
+"""ResNet-9 with MC-dropout, the user's own network, and the vector view of any."""
 
+from kithkin.nets.build import Build, builder, has_dropout
 from kithkin.nets.dropout import Dropout, dropouts
 from kithkin.nets.resnet9 import ResNet9
 from kithkin.nets.vector import Layout, Network, Slot, initial_vector, layout_of
 
-__all__ = ["Dropout", "Layout", "Network", "ResNet9", "Slot", "dropouts", "initial_vector", "layout_of"]
+__all__ = [
+    "Build",
+    "Dropout",
+    "Layout",
+    "Network",
+    "ResNet9",
+    "Slot",
+    "builder",
+    "dropouts",
+    "has_dropout",
+    "initial_vector",
+    "layout_of",
+]

@@ -45,6 +45,11 @@ class Dropout(nn.Module):
 
             return fused.dropout(x, self.keys, self.salt, dropped)
         if len(self.keys) != len(x):
+            if not len(x) or len(self.keys) % len(x):
+                raise KithkinError(
+                    f"A dropout layer got {len(x)} rows for {len(self.keys)} pictures.",
+                    "Keep the pictures along the first dimension wherever there is dropout.",
+                )
             x = x.repeat(len(self.keys) // len(x), *(1,) * (x.dim() - 1))
         if dropped == 256:
             return torch.zeros_like(x)
@@ -70,6 +75,8 @@ def dropouts(module: nn.Module) -> list[Dropout]:
             if isinstance(child, (nn.Dropout, *BY_CHANNEL)):
                 new = keyed.setdefault(child, Dropout(child.p, isinstance(child, BY_CHANNEL)))
                 setattr(parent, name, new)
+        if isinstance(parent, nn.TransformerEncoderLayer):
+            torch.backends.mha.set_fastpath_enabled(False)  # in evaluation it would pass the dropout layers by
     found = [m for m in module.modules() if isinstance(m, Dropout)]
     for number, layer in enumerate(found):
         layer.salt = rng.key("dropout layer", number)

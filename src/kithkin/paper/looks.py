@@ -27,7 +27,7 @@ def look_at(federation: Federation, world: World, looks: frozenset[str]) -> dict
     models = federation.models(world)
     seen: dict[str, Any] = {"confusion": confusion(federation, models)}
     if "features" in looks:
-        seen["features"] = features(federation, models, len(seen["confusion"]))
+        seen["features"] = features(federation, models)
     if "relation" in looks:
         seen["relation"] = relations(federation, [own[0] for own in models])
     return seen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from torch import Tensor
 
 from kithkin import rng
 from kithkin.compute import Predict
-from kithkin.config import some
-from kithkin.nets import Network, ResNet9
+from kithkin.errors import KithkinError
+from kithkin.nets import Network
+from kithkin.nets.vector import LAYERS
 from kithkin.record.run import Federation
 
 POINTS = 1000  # pictures of a t-SNE
@@ -32,7 +32,7 @@ def confusion(federation: Federation, models: Sequence[Sequence[Tensor]]) -> lis
     return total.tolist()
 
 
-def features(federation: Federation, models: Sequence[Sequence[Tensor]], classes: int) -> dict[str, Any]:
+def features(federation: Federation, models: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
     """t-SNE of the last hidden layer: test pictures of all clients through the model of the client that does best on its own.
 
     Personal models have no space in common, so it is one model, as in the paper.
@@ -58,7 +58,7 @@ def features(federation: Federation, models: Sequence[Sequence[Tensor]], classes
     ]
     best = int(np.argmax(right))
     device = federation.device
-    network = Network(partial(ResNet9, images.shape[1], classes, some(federation.config.width)), device)
+    network = Network(federation.build, device)
     network.load(models[best][0])
     latent = hidden_features(network, images[rows[at.to(device)]])
     spread = TSNE(perplexity=min(30.0, (len(at) - 1) / 3), init="pca", random_state=0).fit_transform(latent)
@@ -76,11 +76,12 @@ def hidden_features(network: Network, pictures: Tensor) -> np.ndarray:
     """What reaches the last layer, without dropout."""
     from kithkin.compute.loss import centred, scaled
 
-    module = network.module
-    assert isinstance(module, ResNet9)
-    module.eval()
+    module = network.module.eval()
+    last = [m for m in module.modules() if isinstance(m, LAYERS)][-1:]
+    if not last:
+        raise KithkinError("the network has no linear or convolution layer.", "")
     kept: list[Tensor] = []
-    hook = module.head.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].float().cpu()))
+    hook = last[0].register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].float().flatten(1).cpu()))
     try:
         for part in pictures.split(512):
             network(centred(scaled(part)))

@@ -11,16 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import pvariance
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import kithkin
+from kithkin import own
 from kithkin.compute import Graphs, Ticking, Workers, choose, one_thread, together
 from kithkin.config import RunConfig, as_json, from_json, some
 from kithkin.data import Dataset, Split, deal, load, whole_name
@@ -38,10 +38,10 @@ from kithkin.federation import (
     paper_costs,
     play,
 )
-from kithkin.methods import METHODS, Client, Method, check, entry_of, method_for, sees_all_labels
+from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.um import Um, UmState
 from kithkin.methods.um_plus import UmPlus
-from kithkin.nets import ResNet9, initial_vector, layout_of
+from kithkin.nets import Build, builder, has_dropout, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
 from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_text, write_whole
@@ -104,6 +104,7 @@ class Federation:
     method: Method
     w0: Tensor
     classes: int
+    build: Build  # the network
 
     def place(self, tensor: Tensor) -> torch.device:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
@@ -134,6 +135,7 @@ class Federation:
             "settings": asdict(self.settings),
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
+            "sources": sources(self.config),
             "machine": self.machine(),
             "versions": {
                 "kithkin": kithkin.__version__,
@@ -147,12 +149,11 @@ class Federation:
 Look = Callable[[Federation, World], None]
 
 
-def assemble(
-    config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Callable[[], nn.Module] | None = None
-) -> Federation:
-    """Load, deal, and set up every client; `build` may bring another network than ResNet-9."""
+def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Build | None = None) -> Federation:
+    """Load, deal, and set up every client; `build` may bring another network than the config's."""
     entry_of(config.method)  # a wrong name is told before any data is read
     config = config.checked().resolved()
+    config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     device = pick_device(config.device)
     if dataset is None:
         dataset = load(config.data, config.data_folder)
@@ -175,13 +176,21 @@ def assemble(
         both = rows(np.concatenate([share.val, share.test]))
         exams.append(Exam(both, labels[both], len(share.val)))
 
-    build = build or partial(ResNet9, dataset.images.shape[1], len(dataset.classes), some(config.width))
+    shape, classes = dataset.images.shape[1:], len(dataset.classes)
+    build = build or builder(config.model, shape, classes, some(config.width))
     home = torch.device("cpu") if config.pool == "host" else device
-    method = method_for(config, settings, layout_of(build()), dataset.flip, home)
-    courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
+    module = build()
+    facts = (classes, has_dropout(module), shape[1] == 1)
+    method = method_for(config, settings, layout_of(module), dataset.flip, home, *facts)
+    courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, len(dataset.classes))
+    return Federation(config, settings, split, clients, truth, courier, method, w0, classes, build)
+
+
+def sources(config: RunConfig) -> dict[str, str | None]:
+    """The sha256 of the files of a user's own model and method."""
+    return {what: own.source_hash(name) for what in ("model", "method") if own.is_own(name := getattr(config, what))}
 
 
 def pick_device(name: str) -> torch.device:
@@ -200,7 +209,11 @@ def pick_device(name: str) -> torch.device:
 
 def home_of(config: RunConfig) -> Path:
     """Where a run goes that was given no folder."""
-    return Path("runs") / f"{config.method}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}"
+    return Path("runs") / f"{folder_name(config.method)}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}"
+
+
+def folder_name(method: str) -> str:
+    return own.short(method).replace(":", ".")
 
 
 def run(
@@ -233,7 +246,8 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
         return read_result(folder)
     try:
         config = from_json(manifest["config"]).checked()
-        settings = type(METHODS[config.method].settings)(**manifest["settings"])
+        entry = entry_of(config.method)
+        settings = type(entry.settings)(**manifest["settings"])
         check(config.method, settings, some(config.clients))
         split_hash = manifest["split_hash"]
     except (KeyError, TypeError, AttributeError, AssertionError) as e:
@@ -241,7 +255,16 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
     federation = assemble(config, settings)
     if federation.split.digest() != split_hash:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
-    world = checkpoint.load(folder.checkpoints, federation.place, display.say, rounds_on_record(folder, config))
+    for what, sha256 in sources(config).items():
+        if manifest.get("sources", {}).get(what) != sha256:
+            display.say(f"The file of the {what} ({getattr(config, what)}) was changed since the run began.")
+    if federation.w0.numel() != manifest.get("model_numbers", federation.w0.numel()):
+        raise KithkinError(
+            f"The model has {federation.w0.numel():,} numbers; when the run began it had {manifest['model_numbers']:,}.",
+            f"Bring back the {config.model} of then.",
+        )
+    recorded = rounds_on_record(folder, config)
+    world = checkpoint.load(folder.checkpoints, federation.place, display.say, recorded, entry.states)
     if world is None:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
@@ -404,7 +427,7 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, tau, n, federation.w0.numel())
     labelled = [m for m in metrics if m["pseudo_error"] is not None]
     summary = {
-        "method": config.method,
+        "method": own.short(config.method),
         "data": config.data,
         "alpha": config.alpha,
         "seed": config.seed,

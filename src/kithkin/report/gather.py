@@ -20,6 +20,7 @@ from kithkin.data.picture import class_counts
 from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
 from kithkin.federation.round import cohort_size
+from kithkin.own import short
 from kithkin.record import Folder
 from kithkin.report.records import Line, folders_of, read_lines, read_object
 
@@ -108,7 +109,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
     marks = part("Accuracy over rounds", lambda: gather_marks(lines["marks"], lines["metrics"]), {}) or {}
     run = {
         "folder": str(path),
-        "method": str(config.get("method") or summary.get("method") or path.resolve().name),
+        "method": short(str(config.get("method") or summary.get("method") or path.resolve().name)),
         "finished": bool(summary),
         "rounds": rounds,
         "done": done,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from kithkin.config import from_json
 from kithkin.errors import KithkinError
-from kithkin.methods import METHODS
+from kithkin.methods import entry_of
+from kithkin.own import is_own
 from kithkin.record import Folder
 from kithkin.record.looks import confusion, features
 from kithkin.record.run import Federation, assemble
@@ -26,6 +28,11 @@ def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: 
         remarks.append("Confusion and latent features are not shown: the run kept no models (--save-models).")
         return {}
     try:
+        code = [name for what in ("model", "method") if is_own(name := str(manifest["config"].get(what)))]
+        if code and patience < math.inf:  # a folder may be somebody else's: what it names is not run unasked
+            told = f"that runs {', '.join(code)}; --models always asks for it."
+            remarks.append(f"Confusion and latent features are not shown: {told}")
+            return {}
         federation = assembled(manifest)
         if federation.split.digest() != manifest.get("split_hash"):
             raise KithkinError("the data gives another split than when the run began.", "")
@@ -36,7 +43,7 @@ def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: 
             return {}
         models = read_models(folder, federation.device)
         seen: dict[str, Any] = {"confusion": confusion(federation, models)}
-        return seen | {"features": features(federation, models, len(seen["confusion"]))}
+        return seen | {"features": features(federation, models)}
     except KithkinError as e:
         remarks.append(f"Confusion and latent features are not shown: {e.problem}")
     except Exception as e:  # whatever a damaged file of models brings must not cost the page
@@ -47,7 +54,7 @@ def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: 
 def assembled(manifest: dict[str, Any]) -> Federation:
     """The federation of a run, on the best device here."""
     config = from_json(manifest["config"])
-    settings = type(METHODS[config.method].settings)(**manifest["settings"])
+    settings = type(entry_of(config.method).settings)(**manifest["settings"])
     return assemble(replace(config, device="auto", compute="eager", pool="device"), settings)
 
 

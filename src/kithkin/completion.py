@@ -1,0 +1,122 @@
+"""Completion for shells: a script with every command, flag and known word in it, so that a Tab starts no Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from kithkin.manual import Command, Flag, commands
+
+WHERE = """\
+# bash: kithkin completion bash > ~/.local/share/bash-completion/completions/kithkin
+# zsh:  kithkin completion zsh > ~/.kithkin.zsh, and `source ~/.kithkin.zsh` in ~/.zshrc after compinit
+# fish: kithkin completion fish > ~/.config/fish/completions/kithkin.fish
+# Made by kithkin {version}; once more after an update."""
+
+BASH = r"""
+_kithkin() {{
+    local cur=${{COMP_WORDS[COMP_CWORD]}} path=kithkin flag="" i
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "$path ${{COMP_WORDS[i]}}" in
+{paths}
+        esac
+        case "${{COMP_WORDS[i]}}" in -*) flag=${{COMP_WORDS[i]}} ;; esac
+    done
+    COMPREPLY=()
+    case "$cur" in
+        -*) ;;
+        *)
+            case "$path $flag" in
+{words}
+            esac
+            ;;
+    esac
+    if [[ ${{#COMPREPLY[@]}} -gt 0 || ( $cur != -* && -n $flag ) ]]; then return; fi
+    case "$path" in
+{flags}
+    esac
+}}
+complete -o bashdefault -o default -F _kithkin kithkin
+"""
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Print a script that completes kithkin's commands, flags and names in a shell.
+
+    Args:
+        shell: For which shell; the script's first lines say where it goes.
+    """
+    from kithkin import __version__
+
+    known = commands()
+    made = fish(known) if shell == "fish" else bash(known)
+    if shell == "zsh":
+        made = "autoload -U +X bashcompinit && bashcompinit\n" + made
+    sys.stdout.write(f"{WHERE.format(version=__version__)}\n{made}")
+
+
+def bash(known: Sequence[Command]) -> str:
+    """zsh understands it too, by its `bashcompinit`."""
+    paths, words, flags = [], [], []
+    for command in known:
+        path = " ".join(("kithkin", *command.words))
+        if command.words:
+            paths.append(f'            "{path}") path="{path}" ;;')
+        for flag, choices in _words(command):
+            words.append(f'                "{path} {flag}") {_reply(choices)} ;;')
+        names = command.below or ("--help", *(flag.name for flag in command.flags if flag.name))
+        asked = "[[ $cur == -* ]] && " if any(not flag.name and flag.is_path for flag in command.flags) else ""
+        flags.append(f'        "{path}") {asked}{_reply(names)} ;;')
+    return BASH.format(paths="\n".join(paths), words="\n".join(words), flags="\n".join(flags))
+
+
+def _reply(words: Sequence[str]) -> str:
+    return f'COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"))'
+
+
+def fish(known: Sequence[Command]) -> str:
+    lines: list[str] = []
+    for command in known:
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command.words) or "__fish_use_subcommand"
+        if command.below:
+            not_yet = f"; and not __fish_seen_subcommand_from {' '.join(command.below)}" if command.words else ""
+            abouts = {c.words: c.about for c in known}
+            for name in command.below:
+                about = abouts[(*command.words, name)].partition("\n")[0]
+                lines.append(f"complete -c kithkin -f -n {_quoted(seen + not_yet)} -a {name} -d {_quoted(about)}")
+        choices = dict(_words(command))
+        for flag in command.flags:
+            words = choices.get(flag.name)
+            takes = f" -x -a {_quoted(' '.join(words))}" if words else " -r -F" if flag.is_path else " -x" if flag.value else ""
+            if flag.name:
+                name, about = flag.name.removeprefix("--"), _quoted(flag.about)
+                lines.append(f"complete -c kithkin -n {_quoted(seen)} -l {name}{takes} -d {about}")
+        if words := choices.get(""):
+            lines.append(f"complete -c kithkin -n {_quoted(seen)} -f -a {_quoted(' '.join(words))}")
+    return "\n" + "".join(line + "\n" for line in lines)
+
+
+def _words(command: Command) -> Iterator[tuple[str, Sequence[str]]]:
+    """The words that a flag takes; of a place in the line, by the flag's name ""."""
+    from kithkin.data.official import DIGITS, SOURCES
+    from kithkin.methods import METHODS
+
+    sets = (DIGITS, *SOURCES)
+    named = {"--method": tuple(METHODS), "--methods": tuple(METHODS), "--data": sets, "--model": ("resnet9",)}
+    named["--device"] = ("auto", "cpu", "cuda")
+    for flag in command.flags:
+        if choices := flag.choices or named.get(flag.name, ()):
+            yield flag.name, choices
+    if command.words == ("explain",):
+        yield "", tuple(METHODS)
+    if command.words[:1] == ("data",) and any(_is_name(flag) for flag in command.flags):
+        yield "", sets
+
+
+def _is_name(flag: Flag) -> bool:
+    return not flag.name and flag.value == "STR"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

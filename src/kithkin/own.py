@@ -1,0 +1,120 @@
+"""What a user brings along: an object named as `module:name`, or as `file.py:name`."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kithkin.errors import KithkinError
+
+
+def is_own(name: str) -> bool:
+    """Whether it is the user's: what is built in has no colon."""
+    return ":" in name
+
+
+def whole(name: str) -> str:
+    """The name, such that it is found again from any folder: a file of the current folder by its whole path."""
+    if not is_own(name):
+        return name
+    module, _, thing = name.rpartition(":")
+    file = _file_of(module)
+    return f"{file}:{thing}" if file else name
+
+
+def short(name: str) -> str:
+    """How tables and pages call it.
+
+    >>> short("/home/me/my_net.py:vit"), short("um")
+    ('my_net:vit', 'um')
+    """
+    module, colon, thing = name.rpartition(":")
+    return f"{Path(module).stem if module.endswith('.py') else module}{colon}{thing}"
+
+
+def find(name: str, flag: str) -> Any:
+    """The named object. Importing it runs the user's code."""
+    module, _, thing = name.rpartition(":")
+    if not module or not thing:
+        raise KithkinError(f"{flag} is '{name}'.", f"Give {flag} module:name or {flag} path/to/file.py:name.")
+    found = _import(module, flag)
+    if not hasattr(found, thing):
+        names = [n for n in vars(found) if not n.startswith("_")]
+        near = difflib.get_close_matches(thing, names, n=1)
+        guess = f"Did you mean '{module}:{near[0]}'?" if near else f"Define {thing} there, or name another."
+        raise KithkinError(f"{flag}: {module} has no '{thing}'.", guess)
+    return getattr(found, thing)
+
+
+def source_hash(name: str) -> str | None:
+    """The sha256 of the file that holds it, where there is one."""
+    file = getattr(_import(name.rpartition(":")[0], ""), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+
+
+def _file_of(module: str) -> Path | None:
+    """The file that a module's name means: one that is given as such, or one of the current folder."""
+    file = Path(module if module.endswith(".py") else f"{module}.py").expanduser()
+    return file.resolve() if file.is_file() else None
+
+
+def _import(module: str, flag: str) -> ModuleType:
+    file = _file_of(module)
+    if module.endswith(".py") and not file:
+        raise KithkinError(f"{flag}: there is no file {module}.", "Check the path.")
+    try:
+        with _on_path(file.parent if file else Path.cwd()):
+            return _load(file) if file else importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        if not file and e.name and (module == e.name or module.startswith(e.name + ".")):
+            remedy = "Install it, or start kithkin in the folder that holds its file."
+            raise KithkinError(f"{flag}: there is no module '{module}'.", remedy) from None
+        raise _broken(module, flag, e) from e
+    except KithkinError:
+        raise
+    except Exception as e:  # the user's code may raise anything
+        raise _broken(module, flag, e) from e
+
+
+def _broken(module: str, flag: str, e: Exception) -> KithkinError:
+    return KithkinError(f"{flag}: importing {module} fails ({told(e)}).", "Mend it until Python imports it.")
+
+
+def told(e: Exception) -> str:
+    """An exception of the user's code in one line."""
+    return f"{type(e).__name__}: {' '.join(str(e).split())}".removesuffix(": ")
+
+
+def _load(file: Path) -> ModuleType:
+    """The module of a file, once."""
+    name = f"{file.stem} of {file.parent}"  # no other module's name: two folders may each have a net.py
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec
+    assert spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _on_path(folder: Path) -> Generator[None, None, None]:
+    """Its modules can be imported, as where Python is started there."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

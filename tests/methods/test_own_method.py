@@ -1,0 +1,34 @@
+"""The method of examples/momentum.py, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from scripted import SETTING
+
+from kithkin.methods import Parcel, Reply, entry_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "momentum.py"
+
+
+def test_it_moves_as_its_equation_says():
+    """v <- beta v + (mean - w), w <- w + v."""
+    entry = entry_of(f"{EXAMPLE}:FEDAVGM")
+    method = entry.make(type(entry.settings)(push=0.5), SETTING)
+    size = SETTING.layout.size
+
+    def upload(k: int, w: float, examples: int) -> Reply:
+        return Reply(None, (Parcel("upload", k, 1, torch.full((size,), w), size),), examples)
+
+    server = method.open(2, torch.zeros(size))
+    server = method.merge(server, {0: upload(0, 1.0, 3), 1: upload(1, 5.0, 1)}, 1)  # the mean is 2
+    assert server.w.unique().item() == 2
+    server = method.merge(server, {0: upload(0, 3.0, 1)}, 2)  # v = 0.5 * 2 + (3 - 2)
+    assert server.w.unique().item() == 4
+    server = method.merge(server, {0: upload(0, 9.0, 0)}, 3)  # nobody learnt anything: it rolls on, v = 0.5 * 2
+    assert server.w.unique().item() == 5
+
+
+def test_it_is_under_forty_lines():
+    assert len(EXAMPLE.read_text().splitlines()) < 40
