@@ -4,6 +4,7 @@ needs."""
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import runpy
 import shutil
@@ -237,10 +238,10 @@ def test_a_report_runs_nobodys_code_unasked():
     manifest["config"]["model"] = "trap:net"
     Path("trap.py").write_text("raise SystemExit('it ran')")
     remarks: list[str] = []
-    assert look_at(Folder(result.folder), manifest, False, remarks) == {}
+    assert look_at(Folder(result.folder), manifest, 1e18, remarks) == {}
     assert remarks == ["Confusion and latent features are not shown: that runs trap:net; --models always asks for it."]
     manifest["config"]["model"] = "nets:net"
-    seen = look_at(Folder(result.folder), manifest, True, [])
+    seen = look_at(Folder(result.folder), manifest, math.inf, [])
     assert np.array(seen["confusion"]).shape == (10, 10)
     assert len(seen["features"]["x"]) > 10
 
