@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kithkin.record import Result
+    from kithkin.use import LoadedRun
 
 
 def run(out: str | Path | None = None, *, quiet: bool = True, **flags: Any) -> Result:
@@ -31,3 +32,10 @@ def resume(out: str | Path, *, quiet: bool = True) -> Result:
     from kithkin.record import resume as whole_resume
 
     return whole_resume(Path(out), display_for(quiet))
+
+
+def load(out: str | Path, *, device: str = "auto") -> LoadedRun:
+    """A finished run, ready to answer: `load(RUN).client(3).predict(pictures)`."""
+    from kithkin.use import load as load_run
+
+    return load_run(out, device)

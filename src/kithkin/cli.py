@@ -251,6 +251,17 @@ def _export_metrics(argv: Sequence[str]) -> None:
     _of_reports("export-metrics", argv)
 
 
+def _of_use(name: str, argv: Sequence[str]) -> None:
+    from kithkin.use import commands
+
+    _tyro(f"kithkin {name}", getattr(commands, name))(argv)
+
+
+def _predict(argv: Sequence[str]) -> None:
+    """Say what a client's model makes of pictures, and how sure it is."""
+    _of_use("predict", argv)
+
+
 def _paper(argv: Sequence[str]) -> None:
     """Regenerate the paper's tables and figures, ours beside theirs."""
     from kithkin.paper import commands
@@ -290,6 +301,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "report": _report,
     "watch": _watch,
     "export-metrics": _export_metrics,
+    "predict": _predict,
     "explain": _explain,
     "demo": _demo,
     "methods": _methods,

@@ -2,6 +2,6 @@
 
 from kithkin.nets.dropout import Dropout, dropouts
 from kithkin.nets.resnet9 import ResNet9
-from kithkin.nets.vector import Layout, Network, Slot, initial_vector, layout_of
+from kithkin.nets.vector import Layout, Network, Slot, initial_vector, layout_of, write
 
-__all__ = ["Dropout", "Layout", "Network", "ResNet9", "Slot", "dropouts", "initial_vector", "layout_of"]
+__all__ = ["Dropout", "Layout", "Network", "ResNet9", "Slot", "dropouts", "initial_vector", "layout_of", "write"]
