@@ -262,6 +262,11 @@ def _predict(argv: Sequence[str]) -> None:
     _of_use("predict", argv)
 
 
+def _export(argv: Sequence[str]) -> None:
+    """Write a client's model into one file that needs no kithkin."""
+    _of_use("export", argv)
+
+
 def _paper(argv: Sequence[str]) -> None:
     """Regenerate the paper's tables and figures, ours beside theirs."""
     from kithkin.paper import commands
@@ -302,6 +307,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "watch": _watch,
     "export-metrics": _export_metrics,
     "predict": _predict,
+    "export": _export,
     "explain": _explain,
     "demo": _demo,
     "methods": _methods,

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from kithkin.errors import KithkinError
 from kithkin.record.folder import disk_errors, write_text, write_whole
+from kithkin.use.exporting import Format
+from kithkin.use.exporting import export as write_file
 from kithkin.use.loading import load
 from kithkin.use.pictures import Pictures, read_pictures
 
@@ -95,3 +97,18 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
+
+
+def export(run: Path, client: int | None = None, format: Format = "safetensors", out: Path | None = None) -> None:
+    """Write a client's model into one file, with preprocessing, class names and picture shape inside, and check its answers.
+
+    Args:
+        run: Folder of a finished run, or of a newcomer.
+        client: Whose model; may be left out where there is one alone.
+        format: safetensors (tensors), torch-export (for torch.export.load) or onnx (for onnxruntime).
+        out: The file; left out, client-NUMBER with the format's ending, in this folder.
+    """
+    who = load(run, "cpu").client(client)
+    out = out or Path(f"client-{who.number}.{'pt2' if format == 'torch-export' else format}")
+    far = write_file(who, format, out)
+    print(f"{out}  {out.stat().st_size / 1e6:,.2f} MB, on random pictures within {far:.1e} of the model")
