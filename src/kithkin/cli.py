@@ -267,6 +267,11 @@ def _export(argv: Sequence[str]) -> None:
     _of_use("export", argv)
 
 
+def _newcomer(argv: Sequence[str]) -> None:
+    """Let a new client join a finished run: helpers from its pool, a model of its own."""
+    _of_use("newcomer", argv)
+
+
 def _paper(argv: Sequence[str]) -> None:
     """Regenerate the paper's tables and figures, ours beside theirs."""
     from kithkin.paper import commands
@@ -308,6 +313,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "export-metrics": _export_metrics,
     "predict": _predict,
     "export": _export,
+    "newcomer": _newcomer,
     "explain": _explain,
     "demo": _demo,
     "methods": _methods,

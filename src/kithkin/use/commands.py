@@ -13,10 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kithkin.config import bad
 from kithkin.errors import KithkinError
-from kithkin.record.folder import disk_errors, write_text, write_whole
+from kithkin.record.folder import Folder, disk_errors, write_text, write_whole
+from kithkin.record.run import helper_lines
 from kithkin.use.exporting import Format
 from kithkin.use.exporting import export as write_file
+from kithkin.use.joining import join, read_newcomer, write_newcomer
 from kithkin.use.loading import load
 from kithkin.use.pictures import Pictures, read_pictures
 
@@ -112,3 +115,54 @@ def export(run: Path, client: int | None = None, format: Format = "safetensors",
     out = out or Path(f"client-{who.number}.{'pt2' if format == 'torch-export' else format}")
     far = write_file(who, format, out)
     print(f"{out}  {out.stat().st_size / 1e6:,.2f} MB, on random pictures within {far:.1e} of the model")
+
+
+def newcomer(
+    run: Path,
+    data: str = "",
+    label_ratio: float | None = None,
+    rounds: int = 3,
+    epochs: int | None = None,
+    lr: float | None = None,
+    out: Path | None = None,
+    device: str = "auto",
+) -> None:
+    """Let a client that was not there at training choose helpers from a run's pool, be labelled by them, and train.
+
+    Args:
+        run: Folder of a finished run.
+        data: The newcomer's pictures: an npz, or a folder with one sub-folder a class; `unlabelled` holds those without one.
+        label_ratio: Share of its training pictures whose labels it knows; left out, all that it has.
+        rounds: How often it is labelled and trained (um-plus: once, for as many epochs).
+        epochs: Passes over its data in a round; left out, as many as in the run.
+        lr: Learning rate; left out, that of the run.
+        out: Folder for its model, which `predict`, `advise` and `export` take as they take a run.
+        device: auto, cpu, cuda or cuda:N.
+    """
+    if not data:
+        raise KithkinError("The newcomer has no pictures.", "Give --data with an npz file or a folder.")
+    if rounds < 1:
+        raise bad("rounds", rounds, "must be 1 or more")
+    loaded = load(run, device)
+    folder = Folder(out or Path("runs") / f"{Path(data).stem}-joins-{run.resolve().name}")
+    dataset = read_newcomer(loaded, data)
+    folder.create()
+    console = Console(stderr=True)
+    with console.status("choosing helpers and training") as status:
+        joined = join(
+            loaded, dataset, label_ratio, rounds, epochs, lr, lambda done, jobs: status.update(f"{done} of {jobs} models done")
+        )
+    write_newcomer(folder, loaded, data, joined)
+    share = joined.share
+    print(
+        f"{len(share.labelled)} labelled and {len(share.unlabelled)} unlabelled pictures to train on, {len(share.test)} to test"
+    )
+    listed = helper_lines(joined.state)
+    print("helpers", ", ".join(f"{h['client']} ({h['relation']:.2f})" for h in listed if h["client"] != joined.client.number))
+    if joined.gain is not None:
+        print(f"test accuracy {joined.marks[1]:.3f}; trained alone {joined.marks_alone[1]:.3f}: gain {joined.gain:+.3f}")
+    else:
+        print("No accuracy is told: too few labelled pictures to hold some back.")
+    if joined.harmed:
+        print("Kept is the model trained alone: it does better on the validation pictures.")
+    print(folder.path)
