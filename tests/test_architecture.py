@@ -130,6 +130,11 @@ def test_the_paper_is_known_by_the_command_line_alone():
     assert known == {"cli", "paper"}
 
 
+def test_what_uses_finished_runs_is_known_by_the_doors_alone():
+    known = {module_of(path)[1:2] for path in FILES if ("kithkin", "use") in {name[:2] for name in imported_by(path)}}
+    assert known == {(), ("cli",), ("use",)}
+
+
 def test_data_comes_without_torch():
     command = "import sys, kithkin, kithkin.data; print('torch' in sys.modules)"
     ran = subprocess.run(

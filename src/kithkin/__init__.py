@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kithkin.record import Result
+    from kithkin.use import LoadedRun
 
 
 def run(
@@ -40,3 +41,10 @@ def resume(out: str | Path, *, quiet: bool = True, report: bool = False, tensorb
     result = whole_resume(Path(out), display)
     finish()
     return result
+
+
+def load(out: str | Path, *, device: str = "auto") -> LoadedRun:
+    """A finished run, ready to answer: `load(RUN).client(3).predict(pictures)`."""
+    from kithkin.use import load as load_run
+
+    return load_run(out, device)

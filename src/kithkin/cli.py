@@ -253,6 +253,27 @@ def _export_metrics(argv: Sequence[str]) -> None:
     _of_reports("export-metrics", argv)
 
 
+def _of_use(name: str, argv: Sequence[str]) -> None:
+    from kithkin.use import commands
+
+    _tyro(f"kithkin {name}", getattr(commands, name))(argv)
+
+
+def _predict(argv: Sequence[str]) -> None:
+    """Say what a client's model makes of pictures, and how sure it is."""
+    _of_use("predict", argv)
+
+
+def _export(argv: Sequence[str]) -> None:
+    """Write a client's model into one file that needs no kithkin."""
+    _of_use("export", argv)
+
+
+def _newcomer(argv: Sequence[str]) -> None:
+    """Let a new client join a finished run: helpers from its pool, a model of its own."""
+    _of_use("newcomer", argv)
+
+
 def _paper(argv: Sequence[str]) -> None:
     """Regenerate the paper's tables and figures, ours beside theirs."""
     from kithkin.paper import commands
@@ -306,6 +327,9 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "report": _report,
     "watch": _watch,
     "export-metrics": _export_metrics,
+    "predict": _predict,
+    "export": _export,
+    "newcomer": _newcomer,
     "explain": _explain,
     "demo": _demo,
     "methods": _methods,

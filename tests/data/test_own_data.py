@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from kithkin.data import load
+from kithkin.data.own import read_like
 from kithkin.errors import KithkinError
 
 GREY = np.arange(6 * 8 * 10, dtype=np.uint8).reshape(6, 8, 10)
@@ -211,3 +213,47 @@ def test_one_class_is_not_enough(tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "cat" / "a.png")
     with pytest.raises(KithkinError, match="one class only"):
         load(str(tmp_path))
+
+
+CLASSES = ("cat", "dog", "owl")
+
+
+def test_known_classes_may_be_few_numbered_named_or_missing(tmp_path):
+    for labels in (np.array([2, -1, 0, 0, -1, 2]), np.array(["owl", "", "cat", "cat", "unlabelled", "owl"])):
+        dataset = read_like(Path(saved(tmp_path, images=GREY, labels=labels)), CLASSES, (1, 8, 10))
+        assert dataset.labels.tolist() == [2, -1, 0, 0, -1, 2]
+        assert dataset.classes == CLASSES
+        assert np.array_equal(dataset.images[:, 0], GREY)
+
+
+def test_a_folder_of_known_classes_may_have_unlabelled_pictures(tmp_path):
+    for i, name in enumerate(("owl", "unlabelled", "cat")):
+        (tmp_path / name).mkdir()
+        Image.fromarray(GREY[i]).save(tmp_path / name / "a.png")
+    dataset = read_like(tmp_path, CLASSES, (1, 8, 10))
+    assert dataset.labels.tolist() == [0, 2, -1]
+    assert np.array_equal(dataset.images[:, 0], GREY[[2, 0, 1]])
+    (tmp_path / "own").mkdir()
+    Image.fromarray(GREY[0]).save(tmp_path / "own" / "a.png")
+    with pytest.raises(KithkinError, match=r"own is of no class .* Did you mean 'owl'"):
+        read_like(tmp_path, CLASSES, (1, 8, 10))
+    Image.fromarray(np.stack([GREY[0]] * 3, -1)).save(tmp_path / "own" / "a.png")
+    (tmp_path / "own").rename(tmp_path / "dog")
+    with pytest.raises(KithkinError, match=r"a\.png is a colour picture"):
+        read_like(tmp_path, CLASSES, (1, 8, 10))
+
+
+@pytest.mark.parametrize(
+    ("labels", "picture", "message"),
+    [
+        (np.array([0, 1, 2, 0, 1, 3]), (1, 8, 10), "labels from 0 to 3"),
+        (np.array([0, 1, -2, 0, 1, 2]), (1, 8, 10), "labels from -2 to 2"),
+        (np.array(["cat"] * 5 + ["cow"]), (1, 8, 10), "no class"),
+        (LABELS[:5], (1, 8, 10), "6 images but 5 labels"),
+        (LABELS, (3, 8, 10), "8x10 grey pictures, not 8x10 colour"),
+        (LABELS, (1, 8, 8), "not 8x8 grey"),
+    ],
+)
+def test_what_does_not_fit_known_classes_or_pictures_is_told(labels, picture, message, tmp_path):
+    with pytest.raises(KithkinError, match=message):
+        read_like(Path(saved(tmp_path, images=GREY, labels=labels)), CLASSES, picture)

@@ -11,8 +11,9 @@ from PIL import Image
 
 from kithkin.data.dataset import Dataset
 from kithkin.data.reading import DAMAGE
-from kithkin.errors import KithkinError
+from kithkin.errors import KithkinError, unknown
 
+UNLABELLED = "unlabelled"
 SMALLEST, LARGEST = 8, 64
 LONGEST = 4096  # a signal's samples
 _SAVE = "Save it with numpy.savez(PATH, images=..., labels=...): uint8 pictures [N, H, W, C] and integers or names."
@@ -27,13 +28,77 @@ def read_own(path: Path) -> Dataset:
     return Dataset(name, np.ascontiguousarray(images), labels, classes, flip=False)
 
 
+def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) -> Dataset:
+    """Pictures [C, H, W] of classes that are known already; the label is -1 where a picture has none.
+
+    Without a label: those in a sub-folder `unlabelled`, or with -1 or an empty name in an npz file. Integers number `classes`.
+    """
+    if path.is_dir():
+        images, labels, names = _read_folder(path, picture)
+        labels = np.array([_class(path / name, name, classes) for name in names])[labels]
+    else:
+        arrays = _arrays(path, ("images", "labels"))
+        images, given = as_pictures(path, arrays["images"]), _flat(path, arrays["labels"])
+        _same_number(path, images, given)
+        if given.dtype.kind in "US":
+            labels = np.array([_class(path, name, classes) for name in _names(given)])
+        else:
+            labels = given.astype(np.int64)
+            if len(labels) and not (labels.min() >= -1 and labels.max() < len(classes)):
+                raise KithkinError(
+                    f"{path} has labels from {labels.min()} to {labels.max()}.",
+                    f"Number the classes from 0 to {len(classes) - 1}, -1 for a picture without a label, or give their names.",
+                )
+    fits(path, images, picture)
+    return Dataset(path.stem, np.ascontiguousarray(images), labels, classes, flip=False)
+
+
+def read_images(path: Path) -> np.ndarray:
+    """The pictures of an npz file, with or without labels."""
+    return as_pictures(path, _arrays(path, ("images",))["images"])
+
+
+def fits(what: object, images: np.ndarray, picture: tuple[int, ...]) -> None:
+    """Refuse pictures of another size or number of channels."""
+    if images.shape[1:] != tuple(picture):
+        raise KithkinError(f"{what} has {_shape(images.shape[1:])} pictures, not {_shape(picture)}.", "Convert them first.")
+
+
+def _shape(picture: tuple[int, ...]) -> str:
+    return f"{picture[1]}x{picture[2]} {'grey' if picture[0] == 1 else 'colour'}"
+
+
+def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
+    if name in ("", UNLABELLED):
+        return -1
+    if name not in classes:
+        error = unknown("class", name, classes)
+        raise KithkinError(f"{where} is of no class that is known here.", error.remedy)
+    return classes.index(name)
+
+
 def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    arrays = _arrays(path, ("images", "labels"))
+    images = as_pictures(path, arrays["images"])
+    labels, classes = _labels(path, arrays["labels"])
+    _same_number(path, images, labels)
+    return images, labels, classes
+
+
+def _same_number(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    if len(images) != len(labels):
+        raise KithkinError(
+            f"{path} has {len(images)} images but {len(labels)} labels.", "Give every picture exactly one label."
+        )
+
+
+def _arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
     arrays = {}
     try:
         if not zipfile.is_zipfile(path):
             raise KithkinError(f"{path} is not an npz file.", _SAVE)
         with np.load(path, allow_pickle=False) as members:
-            for key in ("images", "labels"):
+            for key in keys:
                 if key not in members:
                     held = ", ".join(members.files) or "nothing"
                     raise KithkinError(f"{path} has no array '{key}' (it holds: {held}).", _SAVE)
@@ -42,16 +107,10 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
         raise
     except (*DAMAGE, MemoryError) as error:  # object arrays end here too: nothing is ever unpickled
         raise KithkinError(f"{path} cannot be read ({error}).", _SAVE) from error
-    images = _pictures(path, arrays["images"])
-    labels, classes = _labels(path, arrays["labels"])
-    if len(images) != len(labels):
-        raise KithkinError(
-            f"{path} has {len(images)} images but {len(labels)} labels.", "Give every picture exactly one label."
-        )
-    return images, labels, classes
+    return arrays
 
 
-def _pictures(path: Path, images: np.ndarray) -> np.ndarray:
+def as_pictures(path: object, images: np.ndarray) -> np.ndarray:
     """uint8 [N, C, H, W], whichever of the accepted layouts came; a signal is a picture of height 1."""
     found = f"{path} has images of shape {list(images.shape)}"
     signals = images.ndim in (3, 4) and images.shape[-2] == 1 and images.shape[-1] not in (1, 3)  # [N, 1, L] or [N, C, 1, L]
@@ -88,17 +147,10 @@ def _check_size(found: str, height: int, width: int) -> None:
 
 
 def _labels(path: Path, labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
-        raise KithkinError(
-            f"{path} has labels of type {labels.dtype} and shape {list(labels.shape)}.",
-            "Give one integer or one class name per picture: shape [N].",
-        )
+    labels = _flat(path, labels)
     values, positions = np.unique(labels, return_inverse=True)
     if labels.dtype.kind in "US":
-        names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values.tolist())
-        return positions.astype(np.int64), tuple(names)
+        return positions.astype(np.int64), tuple(_names(values))
     if len(values) and int(values[0]) < 0:
         raise KithkinError(f"{path} has the negative label {values[0]}.", "Number the classes 0, 1, 2, ...")
     if not np.array_equal(values, np.arange(len(values))):
@@ -109,7 +161,32 @@ def _labels(path: Path, labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]
     return positions.astype(np.int64), tuple(str(v) for v in values.tolist())
 
 
-def _read_folder(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+def _flat(path: Path, labels: np.ndarray) -> np.ndarray:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
+        raise KithkinError(
+            f"{path} has labels of type {labels.dtype} and shape {list(labels.shape)}.",
+            "Give one integer or one class name per picture: shape [N].",
+        )
+    return labels
+
+
+def _names(values: np.ndarray) -> list[str]:
+    return [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values.tolist()]
+
+
+def _read_folder(path: Path, picture: tuple[int, ...] | None = None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    pictures, names = picture_files(path)
+    first = _open(pictures[0][0], None) if picture is None else _blank(picture)
+    images = np.empty((len(pictures), 1 if first.ndim == 2 else 3, *first.shape[:2]), np.uint8)
+    for i, (file, _) in enumerate(pictures):
+        images[i] = _channels_first(_open(file, first, strict=picture is not None))
+    return images, np.array([label for _, label in pictures], np.int64), names
+
+
+def picture_files(path: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """A folder's pictures in the order of its data set, each with the number of its sub-folder; and the sub-folders' names."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not folders:
         raise KithkinError(f"{path} has no sub-folders.", "Put the pictures of each class in a sub-folder named after it.")
@@ -119,29 +196,45 @@ def _read_folder(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
         if not files:
             raise KithkinError(f"{folder} holds no pictures.", "Put pictures there, or remove the sub-folder.")
         pictures += [(file, label) for file in files]
-    first = _open(pictures[0][0], None)
-    images = np.empty((len(pictures), 1 if first.ndim == 2 else 3, *first.shape[:2]), np.uint8)
-    for i, (file, _) in enumerate(pictures):
-        picture = _open(file, first)
-        images[i] = picture if first.ndim == 2 else picture.transpose(2, 0, 1)
-    return images, np.array([label for _, label in pictures], np.int64), tuple(folder.name for folder in folders)
+    return pictures, tuple(folder.name for folder in folders)
 
 
-def _open(file: Path, first: np.ndarray | None) -> np.ndarray:
-    """One picture as an array: grey [H, W] or RGB [H, W, 3], like the first one, and of its size."""
+def open_picture(file: Path, picture: tuple[int, ...]) -> np.ndarray:
+    """One picture file as uint8 [C, H, W], if it is of that very shape."""
+    return _channels_first(_open(file, _blank(picture), strict=True))
+
+
+def _blank(picture: tuple[int, ...]) -> np.ndarray:
+    return np.empty(picture[1:] if picture[0] == 1 else (*picture[1:], 3), np.uint8)
+
+
+def _channels_first(picture: np.ndarray) -> np.ndarray:
+    return picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
+
+
+def _open(file: Path, first: np.ndarray | None, strict: bool = False) -> np.ndarray:
+    """One picture as an array: grey [H, W] or RGB [H, W, 3], like the first one, and of its size.
+
+    A colour picture among grey ones is made grey and the other way round, unless `strict`.
+    """
     try:
         with warnings.catch_warnings(), Image.open(file) as picture:
             warnings.simplefilter("ignore")  # a warning about a file is no news: it either reads or it does not
             width, height, mode = *picture.size, picture.mode
             _check_size(f"{file} does not fit", height, width)
             if first is not None and (height, width) != first.shape[:2]:
+                others = "the others have" if strict else "the first picture"
                 raise KithkinError(
-                    f"{file} has {height}x{width} pixels, the first picture {first.shape[0]}x{first.shape[1]}.",
+                    f"{file} has {height}x{width} pixels, {others} {first.shape[0]}x{first.shape[1]}.",
                     "Resize all pictures to one size.",
                 )
             if mode[0] in "IF":  # PIL would cut 16-bit values off at 255 without a word
                 raise KithkinError(f"{file} has more than 8 bits per pixel (mode {mode}).", "Convert it to 8 bits.")
-            grey = first.ndim == 2 if first is not None else mode in ("1", "L", "LA", "La")
+            grey = mode in ("1", "L", "LA", "La")
+            if strict and first is not None and grey != (first.ndim == 2):
+                is_, not_ = ("grey", "colour") if grey else ("colour", "grey")
+                raise KithkinError(f"{file} is a {is_} picture (mode {mode}), not a {not_} one.", "Convert it first.")
+            grey = grey if first is None else first.ndim == 2
             return np.asarray(picture.convert("L" if grey else "RGB"))
     except KithkinError:
         raise

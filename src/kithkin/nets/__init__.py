@@ -3,7 +3,7 @@
 from kithkin.nets.build import Build, builder, has_dropout
 from kithkin.nets.dropout import Dropout, dropouts
 from kithkin.nets.resnet9 import ResNet9
-from kithkin.nets.vector import Layout, Network, Slot, initial_vector, layout_of
+from kithkin.nets.vector import Layout, Network, Slot, initial_vector, layout_of, write
 
 __all__ = [
     "Build",
@@ -17,4 +17,5 @@ __all__ = [
     "has_dropout",
     "initial_vector",
     "layout_of",
+    "write",
 ]

@@ -62,7 +62,7 @@ class ResNet9(nn.Module):
         z, last = self.drop[0](z), cast(ConvNormRelu, self.last[1])
         if not fusing(x):
             z = self.drop[1](last(z))
-            x = x + z if len(x) == len(z) else (x + z.view(-1, *x.shape)).flatten(0, 1)  # several passes share one x
+            x = x + z if x.shape[0] == z.shape[0] else (x + z.view(-1, *x.shape)).flatten(0, 1)  # several passes share one x
             x = torch.amax(x, (2, 3))
         else:
             from kithkin.nets import fused

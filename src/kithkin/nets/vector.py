@@ -109,6 +109,14 @@ def read(module: nn.Module, layout: Layout) -> Tensor:
     return vector
 
 
+@torch.no_grad()
+def write(module: nn.Module, w: Tensor) -> None:
+    """Make a plain network the model `w`, in memory of its own."""
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for slot in layout_of(module).slots:
+        tensors[slot.name].copy_(cut(w, slot))
+
+
 def cut(vector: Tensor, slot: Slot) -> Tensor:
     """The slot's part of a vector, in the tensor's shape."""
     flat, shape = vector[slot.start : slot.stop], slot.shape

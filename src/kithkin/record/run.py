@@ -44,7 +44,8 @@ from kithkin.methods.um_plus import UmPlus
 from kithkin.nets import Build, builder, has_dropout, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
-from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_text, write_whole
+from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
+from kithkin.record.models import pool_of, write_models
 
 
 class Display(Protocol):
@@ -103,8 +104,12 @@ class Federation:
     courier: LocalCourier
     method: Method
     w0: Tensor
-    classes: int
+    names: tuple[str, ...]  # of the classes
     build: Build  # the network
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
 
     def place(self, tensor: Tensor) -> torch.device:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
@@ -136,6 +141,8 @@ class Federation:
             "split_hash": self.split.digest(),
             "model_numbers": self.w0.numel(),
             "sources": sources(self.config),
+            "classes": self.names,
+            "picture": list(self.clients[0].images.shape[1:]),
             "machine": self.machine(),
             "versions": {
                 "kithkin": kithkin.__version__,
@@ -185,7 +192,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, classes, build)
+    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build)
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:
@@ -241,6 +248,8 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
     display = display or Quiet()
     folder = Folder(path)
     manifest = folder.read_manifest()
+    if "newcomer" in manifest:
+        raise KithkinError(f"{path} is a newcomer's, who has joined already.", "Use it with `kithkin predict`.")
     if folder.summary.exists():
         display.say(f"{path} is finished.")
         return read_result(folder)
@@ -469,17 +478,10 @@ def helper_lines(state: Any) -> list[dict[str, Any]]:
 
 
 def save_models(federation: Federation, folder: Folder, world: World) -> None:
-    """Every client's personal models; clients with the same model name the same tensor."""
-    names: dict[int, str] = {}
-    tensors: dict[str, Tensor] = {}
-    table: dict[str, list[str]] = {}
-    for k, models in enumerate(federation.models(world)):
-        for w in models:
-            if id(w) not in names:
-                names[id(w)] = f"model-{len(names):04d}"
-                tensors[names[id(w)]] = w
-        table[str(k)] = [names[id(w)] for w in models]
-    write_whole(folder.models, lambda draft: write_tensors(draft, tensors, {"clients": json.dumps(table)}))
+    """Every client's personal models, and the pool."""
+    write_models(
+        folder.models, dict(enumerate(federation.models(world))), pool_of(federation.method, federation.clients, world)
+    )
 
 
 def read_result(folder: Folder) -> Result:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from kithkin.config import from_json
@@ -17,6 +15,7 @@ from kithkin.methods import entry_of
 from kithkin.own import is_own
 from kithkin.record import Folder
 from kithkin.record.looks import confusion, features
+from kithkin.record.models import Models
 from kithkin.record.run import Federation, assemble
 
 PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked, over all its runs: some ten seconds
@@ -60,7 +59,5 @@ def assembled(manifest: dict[str, Any]) -> Federation:
 
 def read_models(folder: Folder, device: torch.device) -> list[list[Tensor]]:
     """Every client's personal models."""
-    with safe_open(str(folder.models), "pt", device=str(device)) as file:
-        table: dict[str, list[str]] = json.loads(file.metadata()["clients"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
-    return [[tensors[name] for name in table[str(k)]] for k in range(len(table))]
+    models = Models(folder.models, device)
+    return [models.personal(k) for k in sorted(models.clients)]

@@ -1,0 +1,144 @@
+"""A finished run, or a newcomer's folder, read back: what its pictures and classes are, and every client's models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kithkin.config import RunConfig, from_json, some
+from kithkin.data import load as load_data
+from kithkin.data.own import as_pictures, fits
+from kithkin.errors import KithkinError
+from kithkin.helpers import Helper
+from kithkin.nets import Build, Network, builder, layout_of
+from kithkin.record.folder import Folder
+from kithkin.record.models import Models
+from kithkin.record.run import pick_device
+from kithkin.use.predicting import Predictions, ask, cast_votes
+
+PASSES = 10  # dropout passes behind an entropy, where the run's method has no such setting
+
+
+def load(folder: str | Path, device: str = "auto") -> LoadedRun:
+    """A finished run, ready to answer."""
+    home = Folder(Path(folder).expanduser())
+    manifest = home.read_manifest()
+    if not home.models.exists():
+        raise KithkinError(
+            f"{home.path} has no models.", f"`kithkin resume {home.path}` finishes a run; one with --no-save-models keeps none."
+        )
+    try:
+        config = from_json(manifest["config"]).resolved()
+        if "classes" not in manifest:  # a run from before the manifest told them
+            dataset = load_data(config.data, config.data_folder)
+            manifest |= {"classes": dataset.classes, "picture": dataset.images.shape[1:]}
+        models = Models(home.models, pick_device(device))
+        return LoadedRun(home, manifest, config, models, tuple(manifest["classes"]), tuple(manifest["picture"]))
+    except (KeyError, TypeError, AttributeError) as e:
+        raise KithkinError(f"{home.path} is not of this version of kithkin ({e!r}).", "Do the run anew.") from None
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRun:
+    """A run's models, and what they are for."""
+
+    folder: Folder
+    manifest: dict[str, Any]
+    config: RunConfig
+    models: Models
+    classes: tuple[str, ...]
+    picture: tuple[int, int, int]  # [C, H, W]
+
+    @property
+    def passes(self) -> int:
+        """T of the run."""
+        return self.manifest["settings"].get("mc_samples", PASSES)
+
+    @cached_property
+    def build(self) -> Build:
+        """Makes a network of the run's kind; a user's own is run from where the manifest says."""
+        return builder(self.config.model, self.picture, len(self.classes), some(self.config.width))
+
+    @cached_property
+    def network(self) -> Network:
+        return Network(self.build, self.models.device)
+
+    @cached_property
+    def lines(self) -> dict[int, dict[str, Any]]:
+        """What the record says of each client."""
+        return {line["client"]: line for line in self.folder.read_lines(self.folder.clients)}
+
+    def client(self, number: int | None = None) -> LoadedClient:
+        """One client, by its number; without one the only client there is."""
+        known = sorted(self.models.clients)
+        if number is None and len(known) == 1:
+            return LoadedClient(self, known[0])
+        if number is None or number not in known:
+            what = "No client is named." if number is None else f"There is no client {number}."
+            where = f"from {known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]}"
+            raise KithkinError(what, f"Give --client {where}.")
+        return LoadedClient(self, number)
+
+    def batch(self, x: np.ndarray | Tensor, what: object = "The array") -> Tensor:
+        """Pictures as the network takes them: uint8 [N, C, H, W] on its device, whichever layout came."""
+        pictures = as_pictures(what, x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x))
+        fits(what, pictures, self.picture)
+        return torch.from_numpy(np.ascontiguousarray(pictures)).to(self.models.device)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedClient:
+    """One client of a finished run: its personal model, and its helpers."""
+
+    run: LoadedRun
+    number: int
+
+    @cached_property
+    def weights(self) -> list[Tensor]:
+        """The personal models as vectors; the mean of their outputs is the answer."""
+        weights = self.run.models.personal(self.number)
+        size = layout_of(self.run.build()).size
+        if any(w.shape != (size,) for w in weights):
+            raise KithkinError(
+                f"{self.run.folder.models} holds models of another network than its manifest tells.", "Do the run anew."
+            )
+        return weights
+
+    @cached_property
+    def helpers(self) -> list[tuple[Helper, float]]:
+        """The models on its helper list, as the pool has them, each with the relation that the run found; the best first."""
+        listed = self.run.lines.get(self.number, {}).get("helpers", [])
+        pooled = set(self.run.models.pooled)
+        found = [(self.run.models.helper(h["client"]), float(h["relation"])) for h in listed if h["client"] in pooled]
+        if not found:
+            raise KithkinError(
+                f"Client {self.number} of {self.run.folder.path} has no helpers: method {self.run.config.method} keeps no list "
+                "of them, or the run is from before their models were kept.",
+                "Leave --vote away, or run um or um-plus.",
+            )
+        return found
+
+    def predict(self, x: np.ndarray | Tensor, passes: int | None = None, vote: bool = False) -> Predictions:
+        """Class, probability and entropy of each picture; `vote` asks the helpers too.
+
+        Pictures are uint8, or floats in [0, 1], of shape [N, C, H, W], [N, H, W, C] or [N, H, W]. The entropy is that of the
+        mean over `passes` dropout passes. A picture's answer does not depend on the pictures beside it.
+        """
+        pictures, T = self.run.batch(x), self.run.passes if passes is None else passes
+        if T < 1:
+            raise KithkinError(f"{T} dropout passes give no entropy.", "Give at least 1.")
+        network, seed = self.run.network, self.run.config.seed
+        answers = [ask(network, w, pictures, T, seed) for w in self.weights]
+        plain = torch.stack([p for p, _ in answers]).mean(0)
+        mean = torch.stack([p for _, p in answers]).mean(0)
+        votes = None
+        if vote:
+            shift = self.run.models.shift(self.number)
+            votes = cast_votes(self.helpers, [ask(network, h.w, pictures, T, seed, shift)[1] for h, _ in self.helpers])
+        return Predictions.of(self.run.classes, plain, mean, votes)
