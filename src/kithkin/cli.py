@@ -264,6 +264,11 @@ def _predict(argv: Sequence[str]) -> None:
     _of_use("predict", argv)
 
 
+def _advise(argv: Sequence[str]) -> None:
+    """Say which pictures a client should label next."""
+    _of_use("advise", argv)
+
+
 def _export(argv: Sequence[str]) -> None:
     """Write a client's model into one file that needs no kithkin."""
     _of_use("export", argv)
@@ -328,6 +333,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "watch": _watch,
     "export-metrics": _export_metrics,
     "predict": _predict,
+    "advise": _advise,
     "export": _export,
     "newcomer": _newcomer,
     "explain": _explain,

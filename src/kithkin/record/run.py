@@ -248,7 +248,7 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
     display = display or Quiet()
     folder = Folder(path)
     manifest = folder.read_manifest()
-    if "newcomer" in manifest:
+    if isinstance(manifest, dict) and "newcomer" in manifest:
         raise KithkinError(f"{path} is a newcomer's, who has joined already.", "Use it with `kithkin predict`.")
     if folder.summary.exists():
         display.say(f"{path} is finished.")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -100,6 +101,54 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
+
+
+def advise(
+    run: Path,
+    pictures: tyro.conf.Positional[tuple[Path, ...]] = (),
+    client: int | None = None,
+    budget: int = 20,
+    out: Path | None = None,
+    device: str = "auto",
+) -> None:
+    """Say which pictures to label next: those that the client's model is unsure of and that are unlike each other.
+
+    A file that is no picture, or has another size or number of channels than the run's, is named and left out; the exit code is
+    then 3.
+
+    Args:
+        run: Folder of a finished run, or of a newcomer.
+        pictures: Unlabelled pictures to choose from: files, folders, npz files; left out, those that the client has in the run.
+        client: Whose model; may be left out where there is one alone.
+        budget: How many pictures can be labelled.
+        out: Folder for labels-wanted.csv and labels-wanted.png; left out, advice-NUMBER in this folder.
+        device: auto, cpu, cuda or cuda:N.
+    """
+    from kithkin.use import advising  # here, because matplotlib is slow to import
+
+    loaded = load(run, device)
+    who = loaded.client(client)
+    skipped = False
+    if pictures:
+        found = taken(pictures, loaded.picture)
+        names, images, skipped = found.names, found.images, bool(found.skipped)
+    else:
+        names, images = advising.own_pictures(who)
+    advice = advising.advise(who, names, images, budget)
+    rows = [
+        {"rank": i, "picture": name} | row
+        for i, (name, row) in enumerate(zip(advice.names, advice.answers.rows(), strict=True), start=1)
+    ]
+    folder = out or Path(f"advice-{who.number}")
+    table, sheet = folder / "labels-wanted.csv", folder / "labels-wanted.png"
+    title = f"client {who.number} of {run.resolve().name}: {len(rows)} of {len(names)} pictures to label next"
+    with disk_errors(folder, "Give another --out."):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(table, lambda draft: write_text(draft, as_csv(rows)))
+        write_whole(sheet, lambda draft: advising.contact_sheet(advice, title, draft))
+    print(f"{title}\n{table}\n{sheet}")
+    if skipped:
+        sys.exit(SOME_SKIPPED)
 
 
 def export(run: Path, client: int | None = None, format: Format = "safetensors", out: Path | None = None) -> None:
