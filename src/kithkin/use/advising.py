@@ -19,7 +19,7 @@ from kithkin.data import load as load_data
 from kithkin.data.own import picture_files
 from kithkin.data.split import deal
 from kithkin.errors import KithkinError
-from kithkin.methods import METHODS, sees_all_labels
+from kithkin.methods import entry_of, sees_all_labels
 from kithkin.record.looks import hidden_features
 from kithkin.use.loading import LoadedClient
 from kithkin.use.predicting import Predictions
@@ -41,7 +41,7 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
     run, config = client.run, client.run.config
     if "newcomer" in run.manifest:
         raise KithkinError(f"{run.folder.path} is a newcomer's.", "Name the pictures to choose from after it.")
-    if sees_all_labels(type(METHODS[config.method].settings)(**run.manifest["settings"])):
+    if sees_all_labels(type(entry_of(config.method).settings)(**run.manifest["settings"])):
         raise KithkinError(f"{config.method} knows all labels: nothing is left to label.", "Name pictures to choose from.")
     dataset = load_data(config.data, config.data_folder)
     split = deal(dataset.labels, len(run.models.clients), config.alpha, config.seed, config.label_ratio, dataset.name)
