@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import torch
 from safetensors import safe_open
+from tiny_runs import COMMON, OWN
 from torch import Tensor
 
 import kithkin
@@ -108,3 +109,33 @@ def test_what_was_not_exported_is_not_read(finished: Finished, tmp_path: Path):
     for path in (tmp_path / "none", tmp_path / "text", finished("um") / "models.safetensors"):
         with pytest.raises(KithkinError, match="no exported model"):
             read_exported(path)
+
+
+NET = """
+from torch import nn
+
+def net(channels, classes, size):
+    pixels = channels * size[0] * size[1]
+    return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, classes))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+def test_ones_own_network_answers_and_leaves_the_house_too(kith: Any, tmp_path: Path):
+    Path("nets.py").write_text(NET)
+    kithkin.run("run", model="nets:net", **COMMON, **OWN["um"])
+    client = kithkin.load("run").client(1)
+    expected = client.predict(PICTURES, vote=True).probabilities
+    for format in ("torch-export", "onnx"):
+        assert kith("export", "run", "--client", 1, "--format", format, "--out", "model")[0] == 0
+        assert READ[format](Path("model"))[0] == pytest.approx(expected, abs=1e-4)
+    assert kith("export", "run", "--client", 1, "--out", "model")[0] == 0
+    answers = read_exported(Path("model"), client.run.build)(torch.from_numpy(PICTURES)).numpy()
+    assert answers == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(KithkinError, match="holds the network nets:net"):
+        read_exported(Path("model"))
+    code, out, _ = kith(
+        "newcomer", "run", "--data", "digits", "--label-ratio", "0.1", "--rounds", "1", "--epochs", "1", "--out", "new"
+    )
+    assert (code, "gain" in out) == (0, True)
+    assert kith("advise", "run", "--client", 1, "--budget", "2", "--out", "wanted")[0] == 0

@@ -127,6 +127,8 @@ def read_exported(path: Path, build: Build | None = None) -> Answering:
         missing, unexpected = model.load_state_dict(tensors, strict=False)
         if unexpected or any("num_batches" not in name for name in missing):
             raise KeyError(*unexpected, *missing)
+    except KithkinError:
+        raise
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as e:
         raise KithkinError(f"{path} is no exported model ({e}).", "Give one of --format safetensors.") from None
     return model.eval().requires_grad_(False)
