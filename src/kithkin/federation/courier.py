@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kithkin.compute import Compute, Predict, all_of, together
+from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Method, Reply
 
 
@@ -37,6 +38,10 @@ class Courier(Protocol):
 
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks: ...
 
+    def bill(self) -> dict[str, int]:
+        """Bytes moved since the last bill, by cause."""
+        ...
+
 
 class LocalCourier:
     """All clients in this process, on one compute."""
@@ -45,10 +50,19 @@ class LocalCourier:
         self.clients = clients
         self.exams = exams
         self.compute = compute
+        self.ledger = Ledger()
 
     def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
         visits = [method.visit(self.clients[k], states[k], brief) for k, brief in briefs.items()]
-        return dict(zip(briefs, together(visits, self.compute.work), strict=True))
+        replies = dict(zip(briefs, together(visits, self.compute.work), strict=True))
+        parcels = [p for k, reply in replies.items() for p in (*briefs[k].parcels, *reply.parcels)]
+        self.ledger = Ledger().count(parcels)
+        return replies
+
+    def bill(self) -> dict[str, int]:
+        """What would have travelled: models lie in one memory here, so an exam costs nothing."""
+        moved, self.ledger = self.ledger.moved, Ledger()
+        return moved
 
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
         async def sit(client: Client, state: Any, exam: Exam) -> Tensor:
