@@ -26,21 +26,24 @@ def read_own(path: Path) -> Dataset:
     return Dataset(name, np.ascontiguousarray(images), labels, classes, flip=False)
 
 
+def read_pictures(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
+    """Pictures without labels: all files of a folder, or the array `images` of an npz file."""
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+        like = np.empty(shape[1:] if shape[0] == 1 else (*shape[1:], 3), np.uint8)
+        pictures = [_open(file, like) for file in files]
+        images = np.stack([p[None] if shape[0] == 1 else p.transpose(2, 0, 1) for p in pictures or [like]])[: len(files)]
+    elif path.is_file():
+        images = _pictures(path, _arrays(path, ("images",))["images"])
+    else:
+        raise KithkinError(f"There is no file or folder {path}.", "Check the path.")
+    if images.shape[1:] != shape:
+        raise KithkinError(f"The pictures of {path} have shape {list(images.shape[1:])}, not {list(shape)}.", "Convert them.")
+    return images
+
+
 def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    arrays = {}
-    try:
-        if not zipfile.is_zipfile(path):
-            raise KithkinError(f"{path} is not an npz file.", _SAVE)
-        with np.load(path, allow_pickle=False) as members:
-            for key in ("images", "labels"):
-                if key not in members:
-                    held = ", ".join(members.files) or "nothing"
-                    raise KithkinError(f"{path} has no array '{key}' (it holds: {held}).", _SAVE)
-                arrays[key] = members[key]
-    except KithkinError:
-        raise
-    except (*DAMAGE, MemoryError) as error:  # object arrays end here too: nothing is ever unpickled
-        raise KithkinError(f"{path} cannot be read ({error}).", _SAVE) from error
+    arrays = _arrays(path, ("images", "labels"))
     images = _pictures(path, arrays["images"])
     labels, classes = _labels(path, arrays["labels"])
     if len(images) != len(labels):
@@ -48,6 +51,22 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             f"{path} has {len(images)} images but {len(labels)} labels.", "Give every picture exactly one label."
         )
     return images, labels, classes
+
+
+def _arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
+    try:
+        if not zipfile.is_zipfile(path):
+            raise KithkinError(f"{path} is not an npz file.", _SAVE)
+        with np.load(path, allow_pickle=False) as members:
+            for key in keys:
+                if key not in members:
+                    held = ", ".join(members.files) or "nothing"
+                    raise KithkinError(f"{path} has no array '{key}' (it holds: {held}).", _SAVE)
+            return {key: members[key] for key in keys}
+    except KithkinError:
+        raise
+    except (*DAMAGE, MemoryError) as error:  # object arrays end here too: nothing is ever unpickled
+        raise KithkinError(f"{path} cannot be read ({error}).", _SAVE) from error
 
 
 def _pictures(path: Path, images: np.ndarray) -> np.ndarray:

@@ -65,12 +65,15 @@ class LocalCourier:
         return moved
 
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
-        async def sit(client: Client, state: Any, exam: Exam) -> Tensor:
-            models = await method.personal(server, client, state, round)
-            answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
-            right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
-            return torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])
-
-        sittings = [sit(*each) for each in zip(self.clients, states, self.exams, strict=True)]
-        marks = torch.stack(together(sittings, self.compute.work)).tolist()
+        each = zip(self.clients, states, self.exams, strict=True)
+        sittings = [sit(method, server, client, state, exam, round) for client, state, exam in each]
+        marks = torch.stack([marks for _, marks in together(sittings, self.compute.work)]).tolist()
         return Marks([val for val, _ in marks], [test for _, test in marks])
+
+
+async def sit(method: Method, server: Any, client: Client, state: Any, exam: Exam, round: int) -> tuple[list[Tensor], Tensor]:
+    """A client's personal models, and its validation and test accuracy."""
+    models = await method.personal(server, client, state, round)
+    answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
+    right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
+    return models, torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])

@@ -108,7 +108,11 @@ class Troupe(Protocol):
     @property
     def w0(self) -> Tensor: ...
 
-    def trained(self, round: int) -> set[int]:
+    def ready(self, world: World) -> World:
+        """The world as the next round finds it; may wait for clients."""
+        ...
+
+    def trained(self, round: int, world: World) -> set[int]:
         """Who trains in a round."""
         ...
 
@@ -142,6 +146,7 @@ class Federation:
     method: Method
     w0: Tensor
     classes: int
+    flip: bool
 
     def place(self, tensor: Tensor) -> torch.device:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
@@ -157,7 +162,10 @@ class Federation:
         asked = [self.method.personal(world.server, client, state, world.round) for client, state in pairs]
         return together(asked, self.courier.compute.work)
 
-    def trained(self, round: int) -> set[int]:
+    def ready(self, world: World) -> World:
+        return world
+
+    def trained(self, round: int, world: World) -> set[int]:
         K = len(self.clients)
         return set(range(K)) if round == 0 else cohort(self.config.seed, round, K, some(self.config.sample_rate))
 
@@ -249,7 +257,7 @@ def assemble(
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, len(dataset.classes), config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, len(dataset.classes))
+    return Federation(config, settings, split, clients, truth, courier, method, w0, len(dataset.classes), dataset.flip)
 
 
 def pick_device(name: str) -> torch.device:
@@ -350,7 +358,8 @@ def go_on(
     try:
         while world.round < rounds:
             t = world.round + 1
-            after, labels = play(method, courier, world, troupe.trained(t))
+            before = troupe.ready(world)
+            after, labels = play(method, courier, before, troupe.trained(t, before))
             if t == 0:
                 world = after
                 continue
