@@ -228,7 +228,6 @@ class FlowerCourier:
     def ask(self, kind: str, contents: Mapping[int, RecordDict], round: int) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
         """Send, and wait until all have answered or the time is up. A later answer is never looked at."""
         ttl = self.terms.deadline
-        until = time.monotonic() + ttl
         waiting: dict[str, int] = {}
         for k, content in contents.items():
             node = self.roster.guests[k].node
@@ -236,7 +235,10 @@ class FlowerCourier:
             (sent,) = self.grid.push_messages([message])
             waiting[sent] = k
         answers: dict[int, tuple[dict[str, Any], list[Tensor]]] = {}
-        while waiting and time.monotonic() < until:
+        until = time.monotonic() + ttl  # from when all are on their way
+        last = False
+        while waiting and not last:
+            last = time.monotonic() > until
             for reply in self.grid.pull_messages(list(waiting)):
                 k = waiting.pop(reply.metadata.reply_to_message_id)
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
@@ -118,12 +119,21 @@ def free_address() -> str:
 
 @contextmanager
 def running(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> Generator[subprocess.Popen[bytes], None, None]:
-    """A program in a group of its own, which is ended with all that it started."""
-    process = subprocess.Popen(command, env=dict(env), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    """A program in a group of its own, which is ended with all that it started; it does not outlive this process."""
+    process = subprocess.Popen(
+        command, env=dict(env), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
+    )
     try:
         yield process
     finally:
         end(process)
+
+
+def die_with_parent() -> None:
+    """Linux alone can promise it, for a parent that is killed."""
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 10) -> None:

@@ -87,7 +87,7 @@ class Company:
         if round == 0:
             return set(here)
         pool = pool_of(world.server)
-        new = {k for k in here if (pool and not pool.models[k].version) or k in self.courier.lost}
+        new = {k for k in here if pool and not any(h.version for h in pool.holds[k])}
         return new | cohort(self.config.seed, round, here, some(self.config.sample_rate))
 
     def audited(self, labels: dict[int, Labels]) -> dict[str, Any]:
