@@ -5,7 +5,7 @@ READY := .venv/.ready
 
 BROWSER := .venv/.browser
 
-.PHONY: setup demo test lint bench
+.PHONY: setup demo demo-network test lint bench
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -16,6 +16,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: setup
 	$(PY) -m kithkin demo
+
+demo-network: setup
+	$(PY) -m kithkin federation demo --out runs/demo-network-$$(date +%Y%m%d-%H%M%S)
 
 $(BROWSER): $(READY) tests/report/browser.py
 	$(PY) tests/report/browser.py

@@ -280,7 +280,8 @@ def _federation(argv: Sequence[str]) -> None:
     """Set up, start, watch and stop a federation over the network."""
     commands = _of_network("commands")
     known = {name: _tyro(f"kithkin federation {name}", getattr(commands, name)) for name in ("init", "start", "status", "stop")}
-    _dispatch("kithkin federation", {**known, "run": _federation_run}, argv)
+    known |= {"run": _federation_run, "demo": _tyro("kithkin federation demo", _of_network("demo").demo)}
+    _dispatch("kithkin federation", known, argv)
 
 
 def _federation_run(argv: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +24,6 @@ def app_for(sites: Sites) -> ClientApp:
     def answer(message: Message, context: Context, do: Callable[[Site, int | None], RecordDict]) -> Message:
         site, number = sites(context)
         try:
-            if time.time() > message.metadata.created_at + message.metadata.ttl:
-                raise KithkinError(f"{site.name} got a message after its deadline.", "Nothing is done.")
             return Message(do(site, number), reply_to=message)
         except KithkinError as e:
             return Message(site.refuse(e), reply_to=message)

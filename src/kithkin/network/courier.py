@@ -23,10 +23,14 @@ from kithkin.network.wire import BYTES, RefusedError, Wire, count, parcel_lines,
 from kithkin.record.pack import pack
 
 POLL = 0.2  # seconds between two looks for replies
+GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
 UPLOADS = ("upload", "warm-up")
 
 Say = Callable[[str, str], None]
 """Takes a site's name and what happened."""
+
+Note = Callable[[dict[str, Any]], None]
+"""Takes a line a round: who was asked, and how many seconds those who answered worked."""
 
 
 @dataclass
@@ -136,13 +140,14 @@ def ssh_form(key: bytes) -> str:
 class FlowerCourier:
     """One message to each site and round, and a deadline: who does not answer by then is left out."""
 
-    def __init__(self, grid: Grid, terms: Terms, wire: Wire, roster: Roster, secret: str, say: Say) -> None:
+    def __init__(self, grid: Grid, terms: Terms, wire: Wire, roster: Roster, secret: str, say: Say, note: Note) -> None:
         self.grid = grid
         self.terms = terms
         self.wire = wire
         self.roster = roster
         self.secret = secret
         self.say = say
+        self.note = note
         self.counts: dict[int, dict[str, Any]] = {}  # pseudo labels of the last round
         self.seconds: dict[int, float] = {}  # that the sites worked in the last round
         self.lost: dict[int, Parcel] = {}  # own models of sites that came back without theirs
@@ -169,6 +174,7 @@ class FlowerCourier:
             self.lost.pop(k, None)
             self.roster.guests[k].cold = False
             self._count(replies[k].parcels)
+        self.note({"round": t, "asked": sorted(contents), "seconds": {str(k): s for k, s in sorted(self.seconds.items())}})
         return replies
 
     def _reply(self, k: int, t: int, note: Mapping[str, Any], models: list[Tensor]) -> Reply:
@@ -231,7 +237,7 @@ class FlowerCourier:
         waiting: dict[str, int] = {}
         for k, content in contents.items():
             node = self.roster.guests[k].node
-            message = Message(content, dst_node_id=node, message_type=kind, ttl=ttl, group_id=str(round))
+            message = Message(content, dst_node_id=node, message_type=kind, ttl=ttl + GRACE, group_id=str(round))
             (sent,) = self.grid.push_messages([message])
             waiting[sent] = k
         answers: dict[int, tuple[dict[str, Any], list[Tensor]]] = {}

@@ -17,7 +17,7 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec import run_superexec as superexec
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult
 
-PRELOADED = ("flwr.supernode.runtime.run_clientapp", "kithkin.network.client", "sklearn.datasets")
+PRELOADED = ("kithkin.network.mortal", "flwr.supernode.runtime.run_clientapp", "kithkin.network.client", "sklearn.datasets")
 
 
 class Forks:
@@ -49,7 +49,9 @@ def do(address: str, token: str, parent: int) -> None:
     from flwr.supernode.runtime import run_clientapp as runtime
 
     from kithkin.network.client import app
+    from kithkin.network.programs import die_with_parent
 
+    die_with_parent()  # a site that is killed must not hold its state any longer
     runtime.install_from_fab = lambda *_, **__: None  # pyright: ignore[reportPrivateImportUsage]
     runtime.get_load_client_app_fn = lambda **_: lambda *__: app  # pyright: ignore[reportPrivateImportUsage]
     runtime.run_clientapp(address, token, insecure=True, parent_pid=parent)

@@ -133,6 +133,9 @@ class Log:
         line = {"time": round(time.time(), 1), "site": site, "what": what}
         self.folder.append(self.folder.path / "events.jsonl", line)
 
+    def note(self, line: dict[str, Any]) -> None:
+        self.folder.append(self.folder.path / "sites.jsonl", line)
+
 
 def serve(
     grid: Grid,
@@ -153,7 +156,7 @@ def serve(
         keep = folder.path / "server.json"
         kept = json.loads(keep.read_text())
         roster.known = {int(k): sizes for k, sizes in kept["sites"].items()}
-        courier = FlowerCourier(grid, terms, wire, roster, kept["secret"], log.say)
+        courier = FlowerCourier(grid, terms, wire, roster, kept["secret"], log.say, log.note)
         company = Company(terms, craft.method, craft.w0, courier, keep, split)
         if not folder.manifest.exists():
             with disk_errors(folder.manifest, "Free some room."):
