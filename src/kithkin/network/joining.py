@@ -15,7 +15,7 @@ from kithkin.network.keys import make_site_key
 from kithkin.network.papers import Papers, host_and_port, read_papers, write_papers
 from kithkin.network.programs import say, until_stopped
 
-REFUSED = 305 & 0xFF  # how a SuperNode ends that the server does not let in
+REFUSED = b"Exit Code: 305"  # what a SuperNode says that the server does not let in; as a process it ends with 1, as ever
 PATIENCE = 90  # seconds that a server may still take a killed site for alive
 
 
@@ -104,13 +104,16 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
         programs.fresh_secret(folder / "flower" / "secret")
         env = programs.environment(folder / "flower")
         with (folder / "site.log").open("ab") as log, ExitStack() as stack:
-            began = time.monotonic()
+            began, before = time.monotonic(), log.tell()
             node = stack.enter_context(programs.running(programs.supernode(folder, papers, insecure, runtime), env, log))
             hands = stack.enter_context(programs.running(programs.executor(folder, runtime), env, log))
             say(f"{papers.name} joins {papers.server}; what happens is in {folder / 'site.log'}")
             while node.poll() is None and hands.poll() is None:
                 time.sleep(0.2)
-        if node.returncode == REFUSED and (time.monotonic() > refused or not _killed_lately(folder)):
+        with (folder / "site.log").open("rb") as log:
+            log.seek(before)
+            refusal = REFUSED in log.read()
+        if refusal and (time.monotonic() > refused or not _killed_lately(folder)):
             raise KithkinError(
                 f"{papers.server} does not let {papers.name} in.",
                 f"Is {papers.ca or 'ca.crt'} its CA, is the public key in its file, and used by no other site?",
