@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: setup demo test lint docs bench
+.PHONY: setup demo demo-network test lint docs bench
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
@@ -14,6 +14,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: setup
 	$(PY) -m kithkin demo
+
+demo-network: setup
+	$(PY) -m kithkin federation demo --out runs/demo-network-$$(date +%Y%m%d-%H%M%S)
 
 test: setup
 	$(PY) tests/report/browser.py

@@ -19,8 +19,8 @@ FLOORS = (
     {"compute"},
     {"helpers"},
     {"methods"},
-    {"federation", "flower"},
-)  # above them all: record, report, paper, cli, display and whatever else has no place here
+    {"federation"},
+)  # above them all: record, report, paper, network, cli, display and whatever else has no place here
 PICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
@@ -75,7 +75,7 @@ def test_what_points_up_is_named():
 
 def test_every_floor_is_built():
     rooms = {module_of(path)[1] for path in FILES if len(module_of(path)) > 1}
-    assert rooms >= set().union(*FLOORS) - {"flower"}
+    assert rooms >= set().union(*FLOORS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: ".".join(module_of(path)))
@@ -133,6 +133,22 @@ def test_the_paper_is_known_by_the_command_line_alone():
 def test_what_uses_finished_runs_is_known_by_the_doors_alone():
     known = {module_of(path)[1:2] for path in FILES if ("kithkin", "use") in {name[:2] for name in imported_by(path)}}
     assert known == {(), ("cli",), ("use",)}
+
+
+def test_the_network_is_known_by_the_command_line_alone():
+    """A run on one machine does without Flower, which nothing outside this room imports."""
+    known = {module_of(path)[1] for path in FILES if ("kithkin", "network") in {name[:2] for name in imported_by(path)}}
+    assert known == {"network"}, "the command line loads it by name, where it is asked for"
+    flower = {module_of(path)[1] for path in FILES if {"flwr", "ray", "cryptography"} & {n[0] for n in imported_by(path)}}
+    assert flower == {"network"}
+
+
+def test_a_site_joins_without_torch():
+    command = "import sys, kithkin.network.joining; print('torch' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", command], env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "False"
 
 
 def test_data_comes_without_torch():

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -306,6 +306,60 @@ def _completion(argv: Sequence[str]) -> None:
     _tyro("kithkin completion", completion)(argv)
 
 
+def _site(argv: Sequence[str]) -> None:
+    """Take part in a federation over the network with your own data."""
+    joining = _of_network("joining")
+    known = {"init": joining.site_init, "join": joining.site_join}
+    _dispatch("kithkin site", {name: _tyro(f"kithkin site {name}", f) for name, f in known.items()}, argv)
+
+
+def _serve(argv: Sequence[str]) -> None:
+    """Be the server of a federation over the network."""
+    _tyro("kithkin serve", _of_network("commands").serve)(argv)
+
+
+def _federation(argv: Sequence[str]) -> None:
+    """Set up, start, watch and stop a federation over the network."""
+    commands = _of_network("commands")
+    known = {name: _tyro(f"kithkin federation {name}", getattr(commands, name)) for name in ("init", "start", "status", "stop")}
+    known |= {"run": _federation_run, "demo": _tyro("kithkin federation demo", _of_network("demo").demo)}
+    _dispatch("kithkin federation", known, argv)
+
+
+def _federation_run(argv: Sequence[str]) -> None:
+    """Do a run on this machine as a federation over the network would, in Flower's simulation, or without it."""
+    from kithkin.methods import entry_of
+    from kithkin.record import run
+    from kithkin.record.run import home_of
+
+    name = _given(argv, "--method") or RunConfig.method
+    about = f"{_federation_run.__doc__} Both give the same metrics.\n\nMethod {name}: {entry_of(name).summary}."
+    courier = (
+        "courier",
+        Annotated[Literal["flower-sim", "local"], tyro.conf.arg(help="Who brings the messages.")],
+        "flower-sim",
+    )
+    wire = ("wire", Annotated[Literal["fp32", "fp16", "bf16"], tyro.conf.arg(help="How a number travels.")], "fp32")
+    args, settings = _parse("kithkin federation run", about, name, argv, [OUT, QUIET, courier, wire])
+    display, _ = shown(args.quiet, args.out or home_of(args.run), False, False)
+    if args.courier == "local":
+        result = run(args.run, settings, args.out, display)
+    else:
+        simulate = _of_network("simulate").simulate
+        result = simulate(args.run, settings, args.out or home_of(args.run), display, args.wire)
+    if not args.quiet:
+        print_summary(result.summary, result.folder)
+
+
+def _of_network(module: str) -> Any:
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if not find_spec("flwr"):
+        raise KithkinError("Flower is not installed.", "Install it with `pip install 'kithkin[deploy]'`.")
+    return import_module(f"kithkin.network.{module}")
+
+
 def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]], None]:
     """A function as a command; its parameters without a default are positional."""
 
@@ -343,6 +397,9 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "paper": _paper,
     "doctor": _doctor,
     "completion": _completion,
+    "site": _site,
+    "serve": _serve,
+    "federation": _federation,
 }
 
 

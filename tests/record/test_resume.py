@@ -122,7 +122,7 @@ def test_ctrl_c_while_writing_a_line_loses_and_repeats_none(
     assert_same_run(tmp_path / "run", whole("fixbn"))
 
 
-@pytest.mark.parametrize("step", ["save_models", "write_json"])
+@pytest.mark.parametrize("step", ["write_models", "write_json"])
 def test_a_run_broken_off_while_finishing_goes_on(whole: Whole, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch):
     out = break_off(tmp_path / "run", "fixbn", 4)
 

@@ -77,6 +77,20 @@ def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
     return classes.index(name)
 
 
+def read_pictures(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
+    """Pictures without labels: all files of a folder, or the array `images` of an npz file."""
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+        opened = [_channels_first(_open(file, _blank(picture))) for file in files]
+        images = np.stack(opened) if opened else np.empty((0, *picture), np.uint8)
+    elif path.is_file():
+        images = read_images(path)
+    else:
+        raise KithkinError(f"There is no file or folder {path}.", "Check the path.")
+    fits(path, images, picture)
+    return images
+
+
 def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     arrays = _arrays(path, ("images", "labels"))
     images = as_pictures(path, arrays["images"])

@@ -1,6 +1,6 @@
 """The round: who is visited, what travels, what is counted, what is evaluated."""
 
-from kithkin.federation.courier import Courier, Exam, LocalCourier, Marks
+from kithkin.federation.courier import Courier, Exam, LocalCourier, Marks, sit
 from kithkin.federation.ledger import Ledger, paper_costs
 from kithkin.federation.round import World, cohort, cohort_size, mean_accuracy, open_world, play
 
@@ -17,4 +17,5 @@ __all__ = [
     "open_world",
     "paper_costs",
     "play",
+    "sit",
 ]

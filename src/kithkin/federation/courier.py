@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kithkin.compute import Compute, Predict, all_of, together
+from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Method, Reply
 
 
@@ -37,6 +38,10 @@ class Courier(Protocol):
 
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks: ...
 
+    def bill(self) -> dict[str, int]:
+        """Bytes moved since the last bill, by cause."""
+        ...
+
 
 class LocalCourier:
     """All clients in this process, on one compute."""
@@ -45,18 +50,30 @@ class LocalCourier:
         self.clients = clients
         self.exams = exams
         self.compute = compute
+        self.ledger = Ledger()
 
     def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
         visits = [method.visit(self.clients[k], states[k], brief) for k, brief in briefs.items()]
-        return dict(zip(briefs, together(visits, self.compute.work), strict=True))
+        replies = dict(zip(briefs, together(visits, self.compute.work), strict=True))
+        parcels = [p for k, reply in replies.items() for p in (*briefs[k].parcels, *reply.parcels)]
+        self.ledger = Ledger().count(parcels)
+        return replies
+
+    def bill(self) -> dict[str, int]:
+        """What would have travelled: models lie in one memory here, so an exam costs nothing."""
+        moved, self.ledger = self.ledger.moved, Ledger()
+        return moved
 
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
-        async def sit(client: Client, state: Any, exam: Exam) -> Tensor:
-            models = await method.personal(server, client, state, round)
-            answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
-            right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
-            return torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])
-
-        sittings = [sit(*each) for each in zip(self.clients, states, self.exams, strict=True)]
-        marks = torch.stack(together(sittings, self.compute.work)).tolist()
+        each = zip(self.clients, states, self.exams, strict=True)
+        sittings = [sit(method, server, client, state, exam, round) for client, state, exam in each]
+        marks = torch.stack([marks for _, marks in together(sittings, self.compute.work)]).tolist()
         return Marks([val for val, _ in marks], [test for _, test in marks])
+
+
+async def sit(method: Method, server: Any, client: Client, state: Any, exam: Exam, round: int) -> tuple[list[Tensor], Tensor]:
+    """A client's personal models, and its validation and test accuracy."""
+    models = await method.personal(server, client, state, round)
+    answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
+    right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
+    return models, torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])

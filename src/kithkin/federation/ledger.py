@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kithkin.methods.base import Parcel
@@ -13,15 +13,18 @@ NUMBER = 4  # bytes of a float32
 
 @dataclass(frozen=True)
 class Ledger:
-    """Bytes moved so far, by cause. The same on every courier: it counts the numbers that a parcel's receiver needs."""
+    """Bytes moved so far, by cause: of the numbers that a parcel's receiver needs, and of no others."""
 
     moved: dict[str, int] = field(default_factory=dict[str, int])
 
     def count(self, parcels: Iterable[Parcel]) -> Ledger:
-        moved = dict(self.moved)
+        ledger = self
         for parcel in parcels:
-            moved[parcel.cause] = moved.get(parcel.cause, 0) + parcel.size * NUMBER
-        return Ledger(moved)
+            ledger = ledger.add({parcel.cause: parcel.size * NUMBER})
+        return ledger
+
+    def add(self, bill: Mapping[str, int]) -> Ledger:
+        return Ledger(self.moved | {cause: self.moved.get(cause, 0) + size for cause, size in bill.items()})
 
     @property
     def up(self) -> int:

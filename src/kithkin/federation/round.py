@@ -33,10 +33,11 @@ def open_world(method: Method, clients: Sequence[Client], w0: Tensor) -> World:
     return World(-1 if method.opening_round else 0, method.open(len(clients), w0), states, Ledger())
 
 
-def cohort(seed: int, round: int, clients: int, rate: float) -> set[int]:
-    """The clients that train in a round."""
-    drawn = rng.generator(seed, "cohort", round).choice(clients, cohort_size(clients, rate), replace=False)
-    return {int(k) for k in drawn}
+def cohort(seed: int, round: int, clients: int | Sequence[int], rate: float) -> set[int]:
+    """The clients that train in a round, drawn from so many, or from these."""
+    among = range(clients) if isinstance(clients, int) else clients
+    drawn = rng.generator(seed, "cohort", round).choice(len(among), cohort_size(len(among), rate), replace=False)
+    return {among[int(i)] for i in drawn}
 
 
 def cohort_size(clients: int, rate: float) -> int:
@@ -45,18 +46,18 @@ def cohort_size(clients: int, rate: float) -> int:
 
 
 def play(method: Method, courier: Courier, world: World, trained: set[int]) -> tuple[World, dict[int, Labels]]:
-    """The next round; also the pseudo labels that were used in it, for the record alone."""
+    """The next round; also the pseudo labels that were used in it, for the record alone.
+
+    Whoever does not reply is left out: the round is that of the others.
+    """
     t = world.round + 1
     every = [method.brief(world.server, k, t, k in trained) for k in range(len(world.states))]
     briefs = {k: brief for k, brief in enumerate(every) if brief}
     replies = dict(sorted(courier.visit(method, world.states, briefs).items()))  # sums do not depend on who came first
     _check_losses({k: reply.loss for k, reply in replies.items() if reply.loss is not None}, t)
-    ledger = world.ledger
-    for k, reply in replies.items():
-        ledger = ledger.count([*briefs[k].parcels, *reply.parcels])
     states = tuple(replies[k].state if k in replies else state for k, state in enumerate(world.states))
     labels = {k: reply.labels for k, reply in replies.items() if reply.labels}
-    return World(t, method.merge(world.server, replies, t), states, ledger), labels
+    return World(t, method.merge(world.server, replies, t), states, world.ledger.add(courier.bill())), labels
 
 
 def _check_losses(losses: dict[int, Tensor], t: int) -> None:

@@ -11,7 +11,7 @@ from kithkin import rng
 from kithkin.compute import Lesson, Predict
 from kithkin.helpers import entropy
 
-Cause = Literal["start", "search", "refresh", "fill", "upload", "warm-up"]
+Cause = Literal["start", "search", "refresh", "fill", "upload", "warm-up", "exam"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +146,10 @@ class Method(Protocol):
 
     def merge(self, server: Any, replies: dict[int, Reply], round: int) -> Any:
         """The server's next state."""
+        ...
+
+    def shown(self, server: Any) -> Any:
+        """The part of the server's state that `personal` reads: what goes down to clients before they are examined."""
         ...
 
     async def personal(self, server: Any, client: Client, state: Any, round: int) -> list[Tensor]:

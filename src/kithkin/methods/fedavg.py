@@ -106,6 +106,9 @@ class FedAvg:
         examples = [reply.examples for reply in replies.values()]
         return average(models, examples) if sum(examples) else None
 
+    def shown(self, server: Global) -> Global:
+        return Global(server.w)
+
     async def personal(self, server: Global, client: Client, state: Own, round: int) -> list[Tensor]:
         w = self.combine(server.w, state) if not self.moreau else server.w if state.w is None else state.w
         if self.finetune_epochs:

@@ -54,6 +54,9 @@ class Mix:
         merged = (m.merge(s, part(i), round) for i, (m, s) in enumerate(zip(self.methods, server.parts, strict=True)))
         return Globals(tuple(merged))
 
+    def shown(self, server: Globals) -> Globals:
+        return Globals(tuple(m.shown(s) for m, s in zip(self.methods, server.parts, strict=True)))
+
     async def personal(self, server: Globals, client: Client, state: Owns, round: int) -> list[Tensor]:
         parts = zip(self.methods, server.parts, state.parts, strict=True)
         return [w for m, s, own in parts for w in await m.personal(s, client, own, round)]

@@ -79,7 +79,8 @@ class Um:
         strangers: list[int] = []
         if searching or (sampled and len(held) < self.M):
             draw = rng.generator(self.seed, "helpers", t, k)
-            unheld = sorted(set(range(len(server.models))) - {h.client for h in held})
+            shared = {j for j, newest in enumerate(server.models) if newest.version}  # who has not joined yet has no model
+            unheld = sorted(shared - {k, *(h.client for h in held)})
             strangers = [int(j) for j in draw.permutation(unheld)[: self.R + self.M]]
         parcels: list[Parcel] = []
 
@@ -112,8 +113,11 @@ class Um:
             if self.recipe.objective == "fixmatch":
                 lesson, labels = client.lesson(), await certain_labels(client, w, self.recipe.threshold)
             elif not self.labelled_only:
-                y, who = least_uncertain([h.score.p_u for h in helpers if h.score])  # (11)
-                named = torch.tensor([h.client for h in helpers], device=y.device)[who]
+                if not any(h.score for h in helpers):  # joined late, and nobody has shared a model yet
+                    helpers = helpers.refresh(await self.score(client, [helpers.own]))
+                asked = [(h.client, h.score.p_u) for h in helpers if h.score]  # all but the own one of a client that joins late
+                y, who = least_uncertain([p_u for _, p_u in asked])  # (11)
+                named = torch.tensor([j for j, _ in asked], device=y.device)[who]
                 lesson = client.lesson(y)
                 labels = Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device), entropy(y), named)
             fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
@@ -174,6 +178,9 @@ class Um:
             for parcel in reply.parcels:
                 models[k] = Newest(parcel.version, parcel.w)
         return Pool(tuple(models), tuple(holds))
+
+    def shown(self, server: Pool) -> Pool:
+        return Pool((), ())  # nothing: the personal model is at home
 
     async def personal(self, server: Pool, client: Client, state: UmState, round: int) -> list[Tensor]:
         return [state.helpers.own.w]

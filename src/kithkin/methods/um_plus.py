@@ -132,7 +132,7 @@ class UmPlus:
 
     def label(self, helpers: HelperList, common: Helper) -> tuple[Tensor, Tensor]:
         """Pseudo labels of all unlabelled pictures, and which of them are taken."""
-        voters = [*helpers, common]
+        voters = [h for h in (*helpers, common) if h.score]  # a client that joins late has not scored its own model yet
         y = vote([h.score.p_u for h in voters if h.score], [h.relation * h.evidence for h in voters])
         return y, y.amax(1) >= self.threshold
 
@@ -149,6 +149,9 @@ class UmPlus:
         w = average([p.w for p in uploads], [reply.examples for reply in cohort])
         steady = server.steady.lerp(w, 1 / max(1.0, self.window * round))
         return replace(server, w=w, behind=sum(p.evidence for p in uploads), steady=steady)
+
+    def shown(self, server: Commons) -> Commons:
+        return Commons(self.um.shown(server.pool), (), server.steady, server.behind, server.steady)
 
     async def personal(self, server: Commons, client: Client, state: PlusState, round: int) -> list[Tensor]:
         """The steady common model with the client's prior; fine-tuned if asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from kithkin.methods.base import Labels
 BINS = 10  # of uncertainty: entropy as a share of the most that there can be
 
 
-def audit(labels: dict[int, Labels], truth: Sequence[Tensor], classes: int) -> dict[str, Any]:
+def audit(labels: dict[int, Labels], truth: Sequence[Tensor] | Mapping[int, Tensor], classes: int) -> dict[str, Any]:
     """Counts over all clients that labelled in a round.
 
     `asked` pictures had an answer, `taken` of them were used, `wrong` of those were not of that class. Then the same two counts

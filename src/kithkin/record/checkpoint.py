@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -53,11 +53,15 @@ Place = Callable[[torch.Tensor], torch.device]
 
 
 def load(
-    folder: Path, place: Place, say: Callable[[str], None], most: float = math.inf, states: tuple[type, ...] = ()
+    folder: Path,
+    place: Place,
+    say: Callable[[str], None],
+    most: float = math.inf,
+    classes: Iterable[type] = CLASSES,
 ) -> World | None:
     """The newest checkpoint that is whole and whose rounds, `most` at the most, are on record; says which are not.
 
-    `place` tells where a tensor belongs; `states` are the classes of a user's own method.
+    `place` tells where a tensor belongs, `classes` of what a state may be made.
     """
     for path in _newest_first(folder):
         damage = _damage(path) or ("its rounds are not on record" if _round(path) > most else "")
@@ -66,7 +70,7 @@ def load(
                 with safe_open(path, "pt") as f:
                     read = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 - not a dict
                     tensors = {name: tensor.to(place(tensor)) for name, tensor in read.items()}
-                    return unpack(json.loads(f.metadata()["world"]), tensors, (*CLASSES, *states))
+                    return unpack(json.loads(f.metadata()["world"]), tensors, classes)
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
                 damage = str(e)
         say(f"Checkpoint {path.name} is not used ({damage}); trying the one before.")

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import pvariance
 from typing import Any, Protocol
@@ -23,9 +24,10 @@ import kithkin
 from kithkin import own
 from kithkin.compute import Graphs, Ticking, Workers, choose, one_thread, together
 from kithkin.config import RunConfig, as_json, from_json, some
-from kithkin.data import Dataset, Split, deal, load, whole_name
+from kithkin.data import Dataset, Share, Split, deal, load, whole_name
 from kithkin.errors import KithkinError
 from kithkin.federation import (
+    Courier,
     Exam,
     Ledger,
     LocalCourier,
@@ -39,8 +41,9 @@ from kithkin.federation import (
     play,
 )
 from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
-from kithkin.methods.um import Um, UmState
-from kithkin.methods.um_plus import UmPlus
+from kithkin.methods.base import Labels
+from kithkin.methods.um import Pool, Um
+from kithkin.methods.um_plus import Commons, UmPlus
 from kithkin.nets import Build, builder, has_dropout, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
@@ -92,6 +95,56 @@ class Result:
         return f"Result({s['method']} on {s['data']}: test {s['test_at_best_val']:.3f} at best validation, in {self.folder})"
 
 
+class Troupe(Protocol):
+    """What a run is played with: a federation in this process, or one that is spread over a network."""
+
+    @property
+    def config(self) -> RunConfig: ...
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def courier(self) -> Courier: ...
+
+    @property
+    def w0(self) -> Tensor: ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes."""
+        ...
+
+    @property
+    def picture(self) -> tuple[int, ...]:
+        """Channels, height and width."""
+        ...
+
+    def ready(self, world: World) -> World:
+        """The world as the next round finds it; may wait for clients."""
+        ...
+
+    def trained(self, round: int, world: World) -> set[int]:
+        """Who trains in a round."""
+        ...
+
+    def audited(self, labels: dict[int, Labels]) -> dict[str, Any]:
+        """How right the pseudo labels of the last round were."""
+        ...
+
+    def sizes(self) -> list[dict[str, Any]]:
+        """How many pictures each client has, and for what."""
+        ...
+
+    def digest(self) -> str | None:
+        """The hash of the split, where it is known."""
+        ...
+
+    def machine(self) -> dict[str, Any]: ...
+
+    def save_models(self, folder: Folder, world: World) -> None: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """A run, assembled: everything that does not change while it goes on."""
@@ -106,10 +159,16 @@ class Federation:
     w0: Tensor
     names: tuple[str, ...]  # of the classes
     build: Build  # the network
+    flip: bool  # whether a mirror image keeps its label
 
     @property
     def classes(self) -> int:
         return len(self.names)
+
+    @property
+    def picture(self) -> tuple[int, int, int]:
+        _, channels, height, width = self.clients[0].images.shape
+        return channels, height, width
 
     def place(self, tensor: Tensor) -> torch.device:
         """Where a tensor belongs: models with the pool, everything else where it is worked on."""
@@ -125,6 +184,25 @@ class Federation:
         asked = [self.method.personal(world.server, client, state, world.round) for client, state in pairs]
         return together(asked, self.courier.compute.work)
 
+    def ready(self, world: World) -> World:
+        return world
+
+    def trained(self, round: int, world: World) -> set[int]:
+        K = len(self.clients)
+        return set(range(K)) if round == 0 else cohort(self.config.seed, round, K, some(self.config.sample_rate))
+
+    def audited(self, labels: dict[int, Labels]) -> dict[str, Any]:
+        return audit(labels, self.truth, self.classes)
+
+    def sizes(self) -> list[dict[str, Any]]:
+        return [sizes_of(share) for share in self.split.shares]
+
+    def digest(self) -> str:
+        return self.split.digest()
+
+    def save_models(self, folder: Folder, world: World) -> None:
+        write_models(folder.models, dict(enumerate(self.models(world))), pool_of(self.method, self.clients, world))
+
     def machine(self) -> dict[str, Any]:
         compute = self.courier.compute
         return {
@@ -134,23 +212,37 @@ class Federation:
         }
 
     def manifest(self) -> dict[str, Any]:
-        return {
-            "config": as_json(self.config),
-            "seed": self.config.seed,
-            "settings": asdict(self.settings),
-            "split_hash": self.split.digest(),
-            "model_numbers": self.w0.numel(),
-            "sources": sources(self.config),
-            "classes": self.names,
-            "picture": list(self.clients[0].images.shape[1:]),
-            "machine": self.machine(),
-            "versions": {
-                "kithkin": kithkin.__version__,
-                "torch": torch.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-        }
+        return manifest_of(self, self.settings)
+
+
+def manifest_of(troupe: Troupe, settings: Any) -> dict[str, Any]:
+    return {
+        "config": as_json(troupe.config),
+        "seed": troupe.config.seed,
+        "settings": asdict(settings),
+        "split_hash": troupe.digest(),
+        "model_numbers": troupe.w0.numel(),
+        "sources": sources(troupe.config),
+        "classes": list(troupe.names),
+        "picture": list(troupe.picture),
+        "machine": troupe.machine(),
+        "versions": {
+            "kithkin": kithkin.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def sizes_of(share: Share) -> dict[str, Any]:
+    return {
+        "labelled": len(share.labelled),
+        "unlabelled": len(share.unlabelled),
+        "val": len(share.val),
+        "test": len(share.test),
+        "label_ratio": share.label_ratio,
+    }
 
 
 Look = Callable[[Federation, World], None]
@@ -192,7 +284,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build)
+    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, dataset.flip)
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:
@@ -240,7 +332,7 @@ def run(
         write_json(folder.manifest, federation.manifest())
     world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device):
-        return go_on(federation, folder, world, display or Quiet(), look)
+        return go_on(federation, folder, world, display or Quiet(), look and partial(look, federation))
 
 
 def resume(path: Path, display: Display | None = None, look: Look | None = None) -> Result:
@@ -273,12 +365,12 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
             f"Bring back the {config.model} of then.",
         )
     recorded = rounds_on_record(folder, config)
-    world = checkpoint.load(folder.checkpoints, federation.place, display.say, recorded, entry.states)
+    world = checkpoint.load(folder.checkpoints, federation.place, display.say, recorded, (*checkpoint.CLASSES, *entry.states))
     if world is None:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device):
-        return go_on(federation, folder, world, display, look)
+        return go_on(federation, folder, world, display, look and partial(look, federation))
 
 
 def rounds_on_record(folder: Folder, config: RunConfig) -> int:
@@ -291,10 +383,12 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     return t
 
 
-def go_on(federation: Federation, folder: Folder, world: World, display: Display, look: Look | None = None) -> Result:
+def go_on(
+    troupe: Troupe, folder: Folder, world: World, display: Display, look: Callable[[World], None] | None = None
+) -> Result:
     """Play rounds until the last, recording each."""
-    config, method, courier = federation.config, federation.method, federation.courier
-    rounds, K = some(config.rounds), len(federation.clients)
+    config, method, courier = troupe.config, troupe.method, troupe.courier
+    rounds = some(config.rounds)
     folder.tidy()
     metrics = folder.cut(folder.metrics, world.round)
     marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
@@ -302,27 +396,29 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
         folder.cut(path, world.round)
     told = sum((Counter(m["bytes_by_cause"]) for m in metrics), Counter[str]())  # bytes that stand in a line already
     pace = Pace(config.checkpoint_every, world.round)
-    display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**federation.machine()))
-    if isinstance(courier.compute, Graphs):
-        courier.compute.say = display.say
-    if isinstance(courier.compute, Ticking):
-        courier.compute.tick = display.tick
+    display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**troupe.machine()))
+    compute = courier.compute if isinstance(courier, LocalCourier) else None
+    if isinstance(compute, Graphs):
+        compute.say = display.say
+    if isinstance(compute, Ticking):
+        compute.tick = display.tick
     began = time.perf_counter()
     try:
         while world.round < rounds:
             t = world.round + 1
-            trained = set(range(K)) if t == 0 else cohort(config.seed, t, K, some(config.sample_rate))
-            after, labels = play(method, courier, world, trained)
+            before = troupe.ready(world)
+            after, labels = play(method, courier, before, troupe.trained(t, before))
             if t == 0:
                 world = after
                 continue
             line: dict[str, Any] = {"round": t, "val_mean": None, "test_mean": None, "test_var": None}
             if t % config.eval_every == 0 or t == rounds:
                 marks.append(courier.examine(method, after.server, after.states, t))
+                after = replace(after, ledger=after.ledger.add(courier.bill()))
                 line |= in_figures(marks[-1])
                 folder.append(folder.marks, as_line(t, marks[-1]))
-                folder.append(folder.lists, {"round": t, "helpers": [compact(state) for state in after.states]})
-            audited = audit(labels, federation.truth, federation.classes)
+                folder.append(folder.lists, {"round": t, "helpers": [compact(h) for h in helpers_of(after)]})
+            audited = troupe.audited(labels)
             folder.append(folder.audit, {"round": t, **audited})
             asked, taken, wrong = (audited[name] for name in ("asked", "taken", "wrong"))
             line["pseudo_error"] = wrong / taken if taken else None
@@ -351,8 +447,8 @@ def go_on(federation: Federation, folder: Folder, world: World, display: Display
     finally:
         display.stop()
     if look:
-        look(federation, world)
-    return finish(federation, folder, world, metrics, marks)
+        look(world)
+    return finish(troupe, folder, world, metrics, marks)
 
 
 class Pace:
@@ -397,43 +493,44 @@ def from_line(line: dict[str, Any]) -> Marks:
 
 def in_figures(marks: Marks) -> dict[str, float | None]:
     """Unweighted means over the clients, and the variance of test accuracy: the paper's fairness."""
-    mean = mean_accuracy(marks.val)
+    known = [v for v in marks.test if not math.isnan(v)]
     return {
-        "val_mean": None if math.isnan(mean) else mean,
-        "test_mean": mean_accuracy(marks.test),
-        "test_var": pvariance(marks.test),
+        "val_mean": or_none(mean_accuracy(marks.val)),
+        "test_mean": or_none(mean_accuracy(marks.test)),
+        "test_var": pvariance(known) if known else None,
     }
 
 
-def finish(federation: Federation, folder: Folder, world: World, metrics: list[dict[str, Any]], marks: list[Marks]) -> Result:
+def or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str, Any]], marks: list[Marks]) -> Result:
     """Write clients, models and, last of all, the summary: a folder with a summary is a finished run."""
-    config = federation.config
+    config = troupe.config
     evaluated = [m for m in metrics if m["test_mean"] is not None]
     best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
     best_marks = marks[evaluated.index(best)]
+    helpers = helpers_of(world)
     clients = [
         {
             "client": k,
-            "labelled": len(share.labelled),
-            "unlabelled": len(share.unlabelled),
-            "val": len(share.val),
-            "test": len(share.test),
-            "label_ratio": share.label_ratio,
-            "val_accuracy": None if math.isnan(marks[-1].val[k]) else marks[-1].val[k],
-            "test_accuracy": marks[-1].test[k],
-            "test_at_best_val": best_marks.test[k],
-            "helpers": helper_lines(world.states[k]),
+            **sizes,
+            "val_accuracy": or_none(marks[-1].val[k]),
+            "test_accuracy": or_none(marks[-1].test[k]),
+            "test_at_best_val": or_none(best_marks.test[k]),
+            "helpers": helpers[k],
         }
-        for k, share in enumerate(federation.split.shares)
+        for k, sizes in enumerate(troupe.sizes())
     ]
     text = "".join(json.dumps(line) + "\n" for line in clients)
-    method, K = federation.method, len(clients)
+    method, K = troupe.method, len(clients)
     costs = {}
     method = method.um if isinstance(method, UmPlus) else method  # the formulas know of no common model
     if isinstance(method, Um) and method.M > 1:
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
-        costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, tau, n, federation.w0.numel())
+        costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, tau, n, troupe.w0.numel())
     labelled = [m for m in metrics if m["pseudo_error"] is not None]
     summary = {
         "method": own.short(config.method),
@@ -456,32 +553,27 @@ def finish(federation: Federation, folder: Folder, world: World, metrics: list[d
         "cost_formulas": costs,
         "seconds": round(sum(m["seconds"] for m in metrics), 3),
         "memory": peak_memory(),
-        "split_hash": federation.split.digest(),
+        "split_hash": troupe.digest(),
     }
     with disk_errors(folder.path, f"Free some room, then `kithkin resume {folder.path}`."):
         if config.save_models:
-            save_models(federation, folder, world)
+            troupe.save_models(folder, world)
         write_whole(folder.clients, lambda draft: write_text(draft, text))
         write_json(folder.summary, summary)
     return Result(folder.path, summary, metrics, clients)
 
 
-def compact(state: Any) -> list[list[float]]:
+def compact(helpers: list[dict[str, Any]]) -> list[list[float]]:
     """A client's helpers as [client, version, relation]."""
-    return [[h["client"], h["version"], round(h["relation"], 4)] for h in helper_lines(state)]
+    return [[h["client"], h["version"], round(h["relation"], 4)] for h in helpers]
 
 
-def helper_lines(state: Any) -> list[dict[str, Any]]:
-    if not isinstance(state, UmState):
-        return []
-    return [{"client": h.client, "version": h.version, "relation": h.relation} for h in state.helpers.best_first()]
-
-
-def save_models(federation: Federation, folder: Folder, world: World) -> None:
-    """Every client's personal models, and the pool."""
-    write_models(
-        folder.models, dict(enumerate(federation.models(world))), pool_of(federation.method, federation.clients, world)
-    )
+def helpers_of(world: World) -> list[list[dict[str, Any]]]:
+    """Every client's helpers as the server knows them, best first; none where a method has none."""
+    server = world.server.pool if isinstance(world.server, Commons) else world.server
+    if not isinstance(server, Pool):
+        return [[] for _ in world.states]
+    return [[asdict(h) for h in sorted(held, key=lambda h: -h.relation)] for held in server.holds]
 
 
 def read_result(folder: Folder) -> Result:

@@ -17,7 +17,6 @@ from rich.text import Text
 from kithkin.config import bad
 from kithkin.errors import KithkinError
 from kithkin.record.folder import Folder, disk_errors, write_text, write_whole
-from kithkin.record.run import helper_lines
 from kithkin.use.exporting import Format
 from kithkin.use.exporting import export as write_file
 from kithkin.use.joining import join, read_newcomer, write_newcomer
@@ -206,8 +205,8 @@ def newcomer(
     print(
         f"{len(share.labelled)} labelled and {len(share.unlabelled)} unlabelled pictures to train on, {len(share.test)} to test"
     )
-    listed = helper_lines(joined.state)
-    print("helpers", ", ".join(f"{h['client']} ({h['relation']:.2f})" for h in listed if h["client"] != joined.client.number))
+    listed = [h for h in joined.state.helpers.best_first() if h.client != joined.client.number]
+    print("helpers", ", ".join(f"{h.client} ({h.relation:.2f})" for h in listed))
     if joined.gain is not None:
         print(f"test accuracy {joined.marks[1]:.3f}; trained alone {joined.marks_alone[1]:.3f}: gain {joined.gain:+.3f}")
     else:

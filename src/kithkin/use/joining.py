@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,12 +28,11 @@ from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.methods import METHODS, Client, entry_of, method_for
 from kithkin.methods.base import SERVER, Brief, Method, Parcel
-from kithkin.methods.um import Pool, Um, UmState
+from kithkin.methods.um import Pool, Um, UmState, held
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus
 from kithkin.nets import has_dropout, initial_vector, layout_of
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
 from kithkin.record.models import Pooled, write_models
-from kithkin.record.run import helper_lines
 from kithkin.use.loading import LoadedRun
 
 FEW = 5  # labelled pictures with which nothing is held back to test on
@@ -199,7 +198,7 @@ def write_newcomer(folder: Folder, run: LoadedRun, data: str, joined: Joined) ->
         "label_ratio": share.label_ratio,
         "val_accuracy": marks[0],
         "test_accuracy": marks[1],
-        "helpers": helper_lines(joined.state),
+        "helpers": [asdict(h) for h in held(joined.state.helpers.best_first())],
     }
     config = replace(run.config, data=whole_name(data), clients=1)
     same = {name: run.manifest[name] for name in ("seed", "settings", "model_numbers", "versions")}

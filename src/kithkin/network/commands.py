@@ -1,0 +1,316 @@
+"""`kithkin serve` and `kithkin federation`: the server's side."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kithkin.errors import KithkinError
+from kithkin.network import programs
+from kithkin.network.keys import check_public_key, make_authority
+from kithkin.network.papers import host_and_port
+from kithkin.network.programs import say, until_stopped
+from kithkin.network.terms import FederationFile, Terms, key_digest, read_federation
+from kithkin.record import Folder
+from kithkin.record.folder import disk_errors, write_json
+
+
+def serve(file: Path, insecure: bool = False) -> None:
+    """Run a federation's server until stopped (Ctrl-C); a run that was started goes on by itself.
+
+    Args:
+        file: The federation's file, FEDERATION.toml.
+        insecure: No TLS and no keys: only where server and sites are on this machine.
+    """
+    federation = checked_file(file, insecure)
+    until_stopped(lambda: _serve(federation, insecure))
+
+
+def checked_file(path: Path, insecure: bool) -> FederationFile:
+    federation = read_federation(path)
+    programs.check_secure(insecure, federation.server, federation.listen)
+    if not insecure:
+        for seat in federation.sites:
+            check_public_key(seat.key, seat.name)
+    return federation
+
+
+def _serve(file: FederationFile, insecure: bool) -> None:
+    with disk_errors(file.folder, "Mend that, then serve again."):
+        file.flower.mkdir(parents=True, exist_ok=True)
+        write_json(file.folder / "serving.json", {"pid": os.getpid(), "insecure": insecure})
+    while True:
+        with (
+            (file.folder / "server.log").open("ab") as log,
+            programs.running(programs.superlink(file, insecure), programs.server_environment(file), log) as link,
+        ):
+            programs.wait_for_port(file.listen, link)
+            changed = file.path.stat().st_mtime
+            if not insecure:
+                register(file)
+            say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
+            tried = 0.0
+            while link.poll() is None:
+                if file.path.exists() and file.path.stat().st_mtime != changed:  # a site came, or left for good
+                    changed = file.path.stat().st_mtime
+                    file = reread(file, insecure)
+                if wanted(file) and time.monotonic() - tried > 30 and not at_work(file):
+                    tried = time.monotonic()
+                    try:
+                        submit(file, insecure)
+                    except KithkinError as e:
+                        say(f"The run could not be handed to Flower: {e} Once more in 30 s.")
+                elif not (file.folder / "started.json").exists() and at_work(file):
+                    os.kill(status_of(file)["pid"], signal.SIGTERM)
+                time.sleep(0.5)
+        say(f"The server's program ended with code {link.returncode}; once more in 5 s")
+        time.sleep(5)
+
+
+def reread(file: FederationFile, insecure: bool) -> FederationFile:
+    """The file as it is now, if it is in order."""
+    try:
+        after = checked_file(file.path, insecure)
+        check_same(json.loads(file.terms.as_text()), after.terms, file.path)
+        if not insecure:
+            register(after)
+    except KithkinError as e:
+        say(f"{file.path.name} was changed, but is not used: {e}")
+        return file
+    say(f"{file.path.name} was changed: {len(after.sites)} sites may join.")
+    return after
+
+
+def register(file: FederationFile) -> None:
+    """Let in whom the file names, and nobody else."""
+    record = file.flower / "registered.json"
+    registered: dict[str, int] = read_json(record)
+    seats = {key_digest(seat.key): seat for seat in file.sites}
+    for digest in registered.keys() - seats.keys():
+        programs.flwr(file, False, "supernode", "unregister", str(registered.pop(digest)), programs.LINK)
+        write_json(record, registered)
+    for digest in seats.keys() - registered.keys():
+        key = file.flower / "site.pub"
+        key.write_text(seats[digest].key + "\n")
+        answer = programs.flwr(file, False, "supernode", "register", str(key), programs.LINK, "--name", seats[digest].name)
+        registered[digest] = int(answer["node-id"])
+        write_json(record, registered)
+
+
+def wanted(file: FederationFile) -> bool:
+    """Whether a run was started, and has neither been stopped nor finished."""
+    return (file.folder / "started.json").exists() and status_of(file).get("state") not in ("finished", "failed")
+
+
+def status_of(file: FederationFile) -> dict[str, Any]:
+    return read_json(file.folder / "status.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def at_work(file: FederationFile) -> bool:
+    """Whether the run's own process is there."""
+    return status_of(file).get("state") == "running" and is_alive(status_of(file)["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return True
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+
+
+def submit(file: FederationFile, insecure: bool) -> None:
+    """Hand the run to Flower; the server app picks up where its folder ends."""
+    run = read_json(file.folder / "started.json")["run"]
+    app = programs.write_app(file.folder, replace(file.terms, run=run))
+    began = programs.flwr(file, insecure, "run", str(app), programs.LINK)
+    write_json(file.folder / "started.json", {"run": run, "flower": began["run-id"]})
+
+
+FILE = """# A federation of kithkin; docs/deploy.md explains every line.
+name = "our federation"
+server = "{server}"
+classes = ["first class", "second class"]  # the same names as the sites' sub-folders
+shape = [1, 28, 28]  # channels, height, width of every picture
+places = 10  # sites that can ever join this run
+least = 2  # sites that must be there for a round to begin
+deadline = 900  # seconds that a site has for its part of a round
+
+[run]
+method = "um"
+rounds = 50
+
+# For every site, the line that `kithkin site init` printed there:
+# [[sites]]
+# number = 0
+# name = "north"
+# key = "ecdsa-sha2-nistp384 AAAA..."
+"""
+
+
+def init(folder: Path, server: str = "127.0.0.1:8443") -> None:
+    """Make a federation's folder: its file to fill in, its CA, and the server's certificate.
+
+    Args:
+        folder: The new folder.
+        server: HOST:PORT under which sites reach the server.
+    """
+    host, _ = host_and_port(server)
+    folder = folder.expanduser().resolve()
+    path = folder / "FEDERATION.toml"
+    with disk_errors(folder, "Give another folder."):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise KithkinError(f"The folder {folder} is not empty.", "Give another one.")
+        make_authority(folder, host)
+        path.write_text(FILE.format(server=server))
+    say(f"Fill in {path}, give {folder / 'ca.crt'} to every site, and keep {folder / 'ca.key'} to yourself, off this machine.")
+
+
+def start(file: Path, follow: bool = False) -> None:
+    """Start a federation's run, or go on with it; the server must be up.
+
+    Args:
+        file: The federation's file, FEDERATION.toml.
+        follow: Show what happens until the run is done.
+    """
+    federation = read_federation(file)
+    check_serving(federation)
+    folder = Folder(federation.run)
+    if folder.summary.exists():
+        raise KithkinError(f"The run in {folder.path} is finished.", "Name another folder in the file for a new one.")
+    if folder.manifest.exists():
+        check_same(folder.read_manifest().get("terms", {}), federation.terms, federation.path)
+    token = read_json(federation.run / "server.json").get("run") or secrets.token_hex(4)
+    with disk_errors(federation.run, "Mend that, then start again."):
+        federation.run.mkdir(parents=True, exist_ok=True)
+        if not (federation.run / "server.json").exists():
+            write_json(federation.run / "server.json", {"run": token, "secret": secrets.token_hex(16), "sites": {}})
+        (federation.folder / "status.json").unlink(missing_ok=True)
+        write_json(federation.folder / "started.json", {"run": token})
+    say(f"Started: {federation.terms.config.method}, {federation.terms.config.rounds} rounds, in {federation.run}")
+    if follow:
+        _follow(federation)
+
+
+def check_serving(file: FederationFile) -> None:
+    pid = read_json(file.folder / "serving.json").get("pid")
+    if not pid or not is_alive(pid):
+        raise KithkinError("The server is not up.", f"Start it with `kithkin serve {file.path}`.")
+
+
+def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
+    """A run keeps its terms; what may change is how long it waits, and for how many."""
+    after = json.loads(now.as_text())
+    for name in before.keys() - {"run", "deadline", "least", "norm_limit"}:
+        was, now_is = before[name], after.get(name)
+        if isinstance(was, dict) and isinstance(now_is, dict):
+            name = next((k for k in was if was[k] != now_is.get(k)), name)
+            was, now_is = before_of(was, name), before_of(now_is, name)
+        if was != now_is:
+            raise KithkinError(
+                f"{path} says {name} = {now_is}, but the run began with {was}.", "Change it back, or name another folder."
+            )
+
+
+def before_of(values: dict[str, Any], name: str) -> Any:
+    return values.get(name, values)
+
+
+def _follow(file: FederationFile) -> None:
+    events, metrics = file.run / "events.jsonl", Folder(file.run).metrics
+    seen = [0, 0]
+    while True:
+        state = status_of(file)
+        for i, (path, show) in enumerate(((events, describe_event), (metrics, describe_round))):
+            lines = Folder(file.run).read_lines(path)
+            for line in lines[seen[i] :]:
+                say(show(line))
+            seen[i] = max(seen[i], len(lines))
+        if state.get("state") == "finished":
+            return
+        if state.get("state") == "failed":
+            raise KithkinError(
+                f"The run failed: {state.get('error')}", f"Mend that, then `kithkin federation start {file.path}`."
+            )
+        check_serving(file)
+        time.sleep(0.5)
+
+
+def describe_event(line: dict[str, Any]) -> str:
+    return f"{time.strftime('%H:%M:%S', time.localtime(line['time']))}  {line['site']} {line['what']}"
+
+
+def describe_round(line: dict[str, Any]) -> str:
+    val = "" if line["val_mean"] is None else f"  val {line['val_mean']:.3f}"
+    moved = (line["up_bytes"] + line["down_bytes"]) / 1e6
+    return f"          round {line['round']}{val}  {moved:,.2f} MB  {line['seconds']:.1f} s"
+
+
+def stop(file: Path) -> None:
+    """Stop a federation's run; `kithkin federation start` goes on with it.
+
+    Args:
+        file: The federation's file, FEDERATION.toml.
+    """
+    federation = read_federation(file)
+    (federation.folder / "started.json").unlink(missing_ok=True)
+    until = time.monotonic() + 30
+    while at_work(federation) and time.monotonic() < until:
+        time.sleep(0.2)
+    if at_work(federation):
+        raise KithkinError("The run goes on.", f"Is `kithkin serve {federation.path}` running?")
+    say(f"Stopped after round {rounds_of(federation)}.")
+
+
+def rounds_of(file: FederationFile) -> int:
+    return max([line["round"] for line in Folder(file.run).read_lines(Folder(file.run).metrics)], default=0)
+
+
+def status(file: Path) -> None:
+    """Show how far a federation's run is, who is there, and what happened last.
+
+    Args:
+        file: The federation's file, FEDERATION.toml.
+    """
+    federation = read_federation(file)
+    serving = read_json(federation.folder / "serving.json").get("pid")
+    up = bool(serving) and is_alive(serving)
+    state = status_of(federation).get("state", "not started")
+    if state == "running" and not at_work(federation):
+        state = "waiting for its server"
+    folder = Folder(federation.run)
+    events = folder.read_lines(folder.path / "events.jsonl")
+    say(f"server {'up' if up else 'down'}, run {state}, round {rounds_of(federation)} of {federation.terms.config.rounds}")
+    last: dict[str, str] = {}
+    left: dict[str, int] = {}
+    for event in events:
+        last[event["site"]] = f"{time.strftime('%m-%d %H:%M:%S', time.localtime(event['time']))}  {event['what']}"
+        left[event["site"]] = left.get(event["site"], 0) + event["what"].startswith("is left out")
+    marks = folder.read_lines(folder.marks)
+    table = Table("site", "number", "test", "left out", "last heard of")
+    for seat in federation.sites or [federation.seat(k) for k in range(federation.terms.places)]:
+        test = marks[-1]["test"][seat.number] if marks else None
+        row = (f"{test:.3f}" if test is not None else "-", str(left.pop(seat.name, 0)), last.pop(seat.name, "never"))
+        table.add_row(seat.name, str(seat.number), *row)
+    Console().print(table)
+    for who, what in last.items():
+        say(f"{who}: {what}")

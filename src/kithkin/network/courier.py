@@ -1,0 +1,303 @@
+"""The server's side of the network: who is there, and how briefs reach them and replies come back."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from kithkin import rng
+from kithkin.errors import KithkinError
+from kithkin.federation import Ledger, Marks
+from kithkin.methods import Method
+from kithkin.methods.base import Brief, Held, Parcel, Reply
+from kithkin.network.terms import FederationFile, Seat, Terms, key_digest, read_federation
+from kithkin.network.wire import BYTES, RefusedError, Wire, count, parcel_lines, parcels_from
+from kithkin.record.pack import pack
+
+POLL = 0.2  # seconds between two looks for replies
+GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
+UPLOADS = ("upload", "warm-up")
+
+Say = Callable[[str, str], None]
+"""Takes a site's name and what happened."""
+
+Note = Callable[[dict[str, Any]], None]
+"""Takes a line a round: who was asked, and how many seconds those who answered worked."""
+
+
+@dataclass
+class Guest:
+    """A site that is there."""
+
+    seat: Seat
+    node: int
+    sizes: dict[str, Any]
+    cold: bool  # it holds nothing of this run
+    fresh: bool = True  # not heard of since it came
+
+
+@dataclass
+class Roster:
+    """Who is there. Sites are known by their key where there are keys, else by the number they claim."""
+
+    grid: Grid
+    terms: Terms
+    file: FederationFile | None
+    wire: Wire
+    say: Say
+    guests: dict[int, Guest] = field(default_factory=dict[int, Guest])  # by number
+    asked: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])  # message: node, until
+    shunned: dict[int, str] = field(default_factory=dict[int, str])  # nodes that are not served, and why
+    known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])  # sizes of all that ever came
+    read: float = 0.0  # when the file was last changed
+
+    def look(self) -> None:
+        """See who has come and who has gone; newcomers are asked who they are, and counted when they have said so."""
+        self._reread()
+        nodes = {int(n.node_id): n for n in self.grid.get_nodes()}
+        for k, guest in list(self.guests.items()):
+            if guest.node not in nodes:
+                del self.guests[k]
+                self.say(guest.seat.name, "is gone")
+        self.shunned = {node: why for node, why in self.shunned.items() if node in nodes}
+        now = time.time()
+        self.asked = {m: (node, until) for m, (node, until) in self.asked.items() if until > now and node in nodes}
+        busy = {guest.node for guest in self.guests.values()} | {node for node, _ in self.asked.values()}
+        for node in nodes.keys() - busy - self.shunned.keys():
+            ttl = self.terms.deadline
+            content = RecordDict({"kithkin": ConfigRecord({"run": self.terms.run})})
+            (sent,) = self.grid.push_messages([Message(content, dst_node_id=node, message_type="query.hello", ttl=ttl)])
+            self.asked[sent] = (node, now + ttl)
+        for reply in self.grid.pull_messages(list(self.asked)) if self.asked else []:
+            node, _ = self.asked.pop(reply.metadata.reply_to_message_id)
+            self._greet(node, bytes(nodes[node].public_key), reply)
+
+    def _reread(self) -> None:
+        """The file may have been changed, for a site that joins or leaves."""
+        if self.file and self.file.path.exists() and self.file.path.stat().st_mtime != self.read:
+            self.read = self.file.path.stat().st_mtime
+            with suppress(KithkinError):  # `kithkin serve` tells what is wrong with it
+                self.file = read_federation(self.file.path)
+                self.shunned.clear()
+
+    def _greet(self, node: int, key: bytes, reply: Message) -> None:
+        """Let a newcomer in, if it is who it may be."""
+        try:
+            if reply.has_error():
+                raise RefusedError(f"A site does not answer: {reply.error.reason}.", "")
+            note, _ = self.wire.open(reply.content, "a newcomer")
+            if "refused" in note:
+                raise RefusedError(str(note["refused"]), "")
+            seat = self._seat(key, note)
+            sizes = {name: note["sizes"][name] for name in ("labelled", "unlabelled", "val", "test", "label_ratio")}
+            if not all(isinstance(v, int | float) and math.isfinite(v) and v >= 0 for v in sizes.values()):
+                raise RefusedError(f"{seat.name} does not say how many pictures it has.", "")
+        except (RefusedError, KeyError, TypeError) as e:
+            why = e.problem if isinstance(e, RefusedError) else f"A newcomer's greeting is not as it should be ({e!r})."
+            self.shunned[node] = why
+            self.say("a newcomer", f"is not let in: {why}")
+            return
+        self.guests[seat.number] = Guest(seat, node, sizes, cold=note.get("round") is None)
+        self.known[seat.number] = sizes
+        self.say(seat.name, "is here" + ("" if note.get("round") is None else f", and has done round {note['round']}"))
+
+    def _seat(self, key: bytes, note: Mapping[str, Any]) -> Seat:
+        seats = self.file.sites if self.file else ()
+        keyed = {key_digest(s.key): s for s in seats if s.key}
+        if keyed:
+            seat = keyed.get(key_digest(ssh_form(key)))
+            if seat is None:
+                raise RefusedError("A key that is registered, but not in the federation's file.", "")
+        else:
+            number = note.get("number")
+            if not isinstance(number, int) or not 0 <= number < self.terms.places:
+                raise RefusedError(f"{note.get('name')!r} has number {number}; there are {self.terms.places} places.", "")
+            seat = Seat(number, str(note.get("name"))[:64])
+        there = self.guests.get(seat.number)
+        if there:
+            raise RefusedError(f"{seat.name!r} has number {seat.number}, which {there.seat.name!r} has.", "")
+        return seat
+
+
+def ssh_form(key: bytes) -> str:
+    """A public key as the federation's file has it."""
+    from cryptography.hazmat.primitives import serialization
+
+    if not key:
+        return ""
+    public = serialization.load_pem_public_key(key)
+    return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+
+
+class FlowerCourier:
+    """One message to each site and round, and a deadline: who does not answer by then is left out."""
+
+    def __init__(self, grid: Grid, terms: Terms, wire: Wire, roster: Roster, secret: str, say: Say, note: Note) -> None:
+        self.grid = grid
+        self.terms = terms
+        self.wire = wire
+        self.roster = roster
+        self.secret = secret
+        self.say = say
+        self.note = note
+        self.counts: dict[int, dict[str, Any]] = {}  # pseudo labels of the last round
+        self.seconds: dict[int, float] = {}  # that the sites worked in the last round
+        self.lost: dict[int, Parcel] = {}  # own models of sites that came back without theirs
+        self.ledger = Ledger()
+
+    def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
+        contents: dict[int, RecordDict] = {}
+        t = next(iter(briefs.values())).round if briefs else 0
+        for k, brief in briefs.items():
+            if k not in self.roster.guests:
+                continue
+            parcels = [*brief.parcels, *([self.lost[k]] if k in self.lost else [])]
+            note = {"client": k, "round": t, "train": brief.train, "parcels": parcel_lines(parcels, self.names(k))}
+            contents[k] = self.wire.seal(note, [(p.w, p.size) for p in parcels])
+            self._count(parcels)
+        self.counts, self.seconds = {}, {}
+        replies: dict[int, Reply] = {}
+        for k, (note, models) in self.ask("train.round", contents, t).items():
+            try:
+                replies[k] = self._reply(k, t, note, models)
+            except RefusedError as e:
+                self.say(self.name(k), f"is left out of round {t}: {e.problem}")
+                continue
+            self.lost.pop(k, None)
+            self.roster.guests[k].cold = False
+            self._count(replies[k].parcels)
+        self.note({"round": t, "asked": sorted(contents), "seconds": {str(k): s for k, s in sorted(self.seconds.items())}})
+        return replies
+
+    def _reply(self, k: int, t: int, note: Mapping[str, Any], models: list[Tensor]) -> Reply:
+        """A site's answer, if it is one: its own model and its own list, nothing else."""
+        name = self.name(k)
+        parcels = parcels_from(note.get("parcels"), models, name)
+        back = {alias: j for j, alias in self.names(k).items()}
+        sizes = self.roster.guests[k].sizes
+        try:
+            if (note["client"], note["round"]) != (k, t):
+                raise ValueError(f"it answers for client {note['client']}, round {note['round']}")
+            if any(p.cause not in UPLOADS or p.client != k for p in parcels):
+                raise ValueError("it sends models that are not its own")
+            examples = count(note["examples"])
+            if examples > sizes["labelled"] + sizes["unlabelled"]:
+                raise ValueError(f"it has learnt from {examples} pictures, more than it said it has")
+            holds = tuple(Held(back[h], count(version), float(relation)) for h, version, relation in note["holds"])
+            loss = note["loss"]
+            if any(not math.isfinite(v) for v in (loss or 0.0, *(h.relation for h in holds))):
+                raise ValueError("a number in it is not finite")
+            if note["audit"]:
+                self.counts[k] = self._counts(note["audit"], back)
+            self.seconds[k] = float(note["seconds"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise RefusedError(f"The answer of {name} is not as it should be ({e}).", "") from None
+        if note.get("again"):
+            self.say(name, f"had done round {t} before, and sent what it had")
+        return Reply(None, parcels, examples, holds)
+
+    def _counts(self, audit: Mapping[str, Any], back: Mapping[int, int]) -> dict[str, Any]:
+        counts = {name: count(audit[name]) for name in ("asked", "taken", "wrong")}
+        tables = {name: [[count(n) for n in row] for row in audit[name]] for name in ("by_class", "by_entropy")}
+        helpers = {str(back.get(int(j), int(j))): [count(n) for n in row] for j, row in audit["by_helper"].items()}
+        return {**counts, **tables, "by_helper": helpers}
+
+    def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
+        """Every site that is there examines its personal model; what the server adds to it travels, and is counted."""
+        K = len(states)
+        marks = Marks([math.nan] * K, [math.nan] * K)
+        tensors: dict[str, Tensor] = {}
+        shown = pack(method.shown(server), tensors)
+        models = [(w, w.numel()) for w in tensors.values()]
+        content = {k: self.wire.seal({"client": k, "round": round, "shown": shown}, models) for k in self.roster.guests}
+        size = sum(w.numel() for w in tensors.values()) * BYTES[self.terms.wire]
+        self.ledger = self.ledger.add({"exam": size * len(content)} if size else {})
+        for k, (note, _) in self.ask("evaluate.exam", content, round).items():
+            for name, values in (("val", marks.val), ("test", marks.test)):
+                mark = note.get(name)
+                if isinstance(mark, int | float) and 0 <= mark <= 1:
+                    values[k] = float(mark)
+        if all(map(math.isnan, marks.test)):
+            time.sleep(POLL)
+            self.roster.look()
+            return self.examine(method, server, states, round)  # a round that nobody examines cannot be recorded
+        return marks
+
+    def ask(self, kind: str, contents: Mapping[int, RecordDict], round: int) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
+        """Send, and wait until all have answered or the time is up. A later answer is never looked at."""
+        ttl = self.terms.deadline
+        waiting: dict[str, int] = {}
+        for k, content in contents.items():
+            node = self.roster.guests[k].node
+            message = Message(content, dst_node_id=node, message_type=kind, ttl=ttl + GRACE, group_id=str(round))
+            (sent,) = self.grid.push_messages([message])
+            waiting[sent] = k
+        answers: dict[int, tuple[dict[str, Any], list[Tensor]]] = {}
+        until = time.monotonic() + ttl  # from when all are on their way
+        last = False
+        while waiting and not last:
+            last = time.monotonic() > until
+            for reply in self.grid.pull_messages(list(waiting)):
+                k = waiting.pop(reply.metadata.reply_to_message_id)
+                try:
+                    if reply.has_error():
+                        raise RefusedError(f"{reply.error.reason or 'no answer'} (code {reply.error.code}).", "")
+                    note, models = self.wire.open(reply.content, self.name(k))
+                    if "refused" in note:
+                        raise RefusedError(str(note["refused"])[:1000], "")
+                    answers[k] = note, models
+                except RefusedError as e:
+                    self.say(self.name(k), f"is left out of round {round}: {e.problem}")
+            if waiting:
+                time.sleep(POLL)
+        for k in waiting.values():
+            self.say(self.name(k), f"is left out of round {round}: no answer within {ttl:g} s")
+        return answers
+
+    def name(self, k: int) -> str:
+        guest = self.roster.guests.get(k)
+        return guest.seat.name if guest else f"site {k}"
+
+    def names(self, k: int) -> dict[int, int]:
+        """What site k calls the others: itself by its number, everyone else by a number that only the server can undo."""
+        others = range(self.terms.places)
+        if not self.terms.aliases:
+            return {j: j for j in others}
+        return {j: j if j == k else 2**32 + rng.key(self.secret, k, j) % 2**48 for j in others}
+
+    def bill(self) -> dict[str, int]:
+        moved, self.ledger = self.ledger.moved, Ledger()
+        return moved
+
+    def _count(self, parcels: Sequence[Parcel]) -> None:
+        for p in parcels:
+            self.ledger = self.ledger.add({p.cause: p.size * BYTES[self.terms.wire]})
+
+
+def without_list(holds: Sequence[tuple[Held, ...]], k: int) -> tuple[tuple[Held, ...], ...]:
+    """What is known of lists, with client k's own model alone in its list."""
+    return tuple((Held(k, 0, 0.0),) if j == k else held for j, held in enumerate(holds))
+
+
+def added(audits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of all sites together, as `audit` would have counted them."""
+    total: dict[str, Any] = {"asked": 0, "taken": 0, "wrong": 0, "by_class": [], "by_entropy": [], "by_helper": {}}
+    for audit in audits:
+        for name in ("asked", "taken", "wrong"):
+            total[name] += audit[name]
+        for name in ("by_class", "by_entropy"):
+            old = total[name] or [[0] * len(row) for row in audit[name]]
+            total[name] = [[a + b for a, b in zip(x, y, strict=True)] for x, y in zip(old, audit[name], strict=True)]
+        for j, row in audit["by_helper"].items():
+            old = total["by_helper"].get(j, [0, 0])
+            total["by_helper"][j] = [a + b for a, b in zip(old, row, strict=True)]
+    total["by_helper"] = {j: total["by_helper"][j] for j in sorted(total["by_helper"], key=int)}
+    return total

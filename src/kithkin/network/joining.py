@@ -1,0 +1,129 @@
+"""`kithkin site`: a site's own commands."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from kithkin.data import load
+from kithkin.data.own import read_pictures
+from kithkin.errors import KithkinError
+from kithkin.network import programs
+from kithkin.network.keys import make_site_key
+from kithkin.network.papers import Papers, host_and_port, read_papers, write_papers
+from kithkin.network.programs import say, until_stopped
+
+REFUSED = b"Exit Code: 305"  # what a SuperNode says that the server does not let in; as a process it ends with 1, as ever
+PATIENCE = 90  # seconds that a server may still take a killed site for alive
+
+
+def site_init(
+    folder: Path,
+    data: str = "",
+    name: str = "",
+    unlabelled: str = "",
+    label_ratio: float = 1.0,
+    seed: int = 0,
+    device: str = "auto",
+    number: int | None = None,
+) -> None:
+    """Make a site: check its data, make its key, print the public key for the federation's file.
+
+    Args:
+        folder: The site's new folder: key, settings and, later, its models.
+        data: The site's labelled pictures: an npz file, or a folder with one sub-folder of pictures per class.
+        name: What the federation calls the site; left out, the folder's name.
+        unlabelled: More pictures, without labels: a folder of files, or an npz file with `images`.
+        label_ratio: Share of the labelled training pictures whose labels are used; below 1 only for trying things out.
+        seed: Of the site's own split into training (70%), validation (10%) and test pictures (20%).
+        device: auto, cpu, cuda or cuda:N.
+        number: The site's number, only for a server without keys (--insecure).
+    """
+    if not data:
+        raise KithkinError("No data is named.", "Give --data PATH: an npz file, or a folder with a sub-folder per class.")
+    dataset = load(data)
+    if not 0 <= label_ratio <= 1:
+        raise KithkinError(f"--label-ratio is {label_ratio}; it must lie in [0, 1].", "Give another --label-ratio.")
+    folder = folder.expanduser().resolve()
+    paths = {"data": data, "unlabelled": unlabelled}
+    paths = {k: str(Path(v).expanduser().resolve()) if v and Path(v).expanduser().exists() else v for k, v in paths.items()}
+    if unlabelled:
+        read_pictures(Path(paths["unlabelled"]), tuple(dataset.images.shape[1:]))
+    papers = Papers(name or folder.name, label_ratio=label_ratio, seed=seed, device=device, number=number, **paths)
+    if (folder / "site.key").exists():
+        raise KithkinError(f"{folder} is a site already.", "Give another folder, or go on with `kithkin site join`.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        key = make_site_key(folder)
+        write_papers(folder, papers)
+    except OSError as e:
+        raise KithkinError(f"Cannot write {folder}: {e.strerror or e}.", "Give another folder.") from None
+    shape = "x".join(map(str, dataset.images.shape[1:]))
+    say(f"{papers.name}: {len(dataset.images)} pictures of {shape}, classes {', '.join(dataset.classes)}")
+    say("Its public key, for the federation's file:")
+    say(key)
+
+
+def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = False) -> None:
+    """Take part in a federation until stopped (Ctrl-C).
+
+    Args:
+        folder: The site's folder, as made by `kithkin site init`.
+        server: The server's HOST:PORT; remembered.
+        ca: The federation's CA certificate (ca.crt); remembered.
+        insecure: No TLS and no key: only for a server on this machine.
+    """
+    folder = folder.expanduser().resolve()
+    papers = read_papers(folder)
+    if server:
+        papers = replace(papers, server=server)
+    if ca:
+        papers = replace(papers, ca=str(Path(ca).expanduser().resolve()))
+    if not papers.server:
+        raise KithkinError("No server is named.", "Give --server HOST:PORT.")
+    host_and_port(papers.server)
+    programs.check_secure(insecure, papers.server)
+    if not insecure:
+        if not Path(papers.ca).is_file():
+            raise KithkinError(
+                f"There is no CA certificate '{papers.ca}'.", "Give --ca, which the federation's operator sends."
+            )
+        if not (folder / "site.key").is_file():
+            raise KithkinError(f"{folder} has no site.key.", "Bring it back, or make the site anew: its public key changes.")
+    write_papers(folder, papers)
+    (folder / "flower").mkdir(exist_ok=True)
+    until_stopped(lambda: _join(folder, papers, insecure))
+
+
+def _join(folder: Path, papers: Papers, insecure: bool) -> None:
+    refused = time.monotonic() + PATIENCE
+    while True:
+        runtime = programs.free_address()
+        programs.fresh_secret(folder / "flower" / "secret")
+        env = programs.environment(folder / "flower")
+        with (folder / "site.log").open("ab") as log, ExitStack() as stack:
+            began, before = time.monotonic(), log.tell()
+            node = stack.enter_context(programs.running(programs.supernode(folder, papers, insecure, runtime), env, log))
+            hands = stack.enter_context(programs.running(programs.executor(folder, runtime), env, log))
+            say(f"{papers.name} joins {papers.server}; what happens is in {folder / 'site.log'}")
+            while node.poll() is None and hands.poll() is None:
+                time.sleep(0.2)
+        with (folder / "site.log").open("rb") as log:
+            log.seek(before)
+            refusal = REFUSED in log.read()
+        if refusal and (time.monotonic() > refused or not _killed_lately(folder)):
+            raise KithkinError(
+                f"{papers.server} does not let {papers.name} in.",
+                f"Is {papers.ca or 'ca.crt'} its CA, is the public key in its file, and used by no other site?",
+            )
+        say(f"{papers.name} lost its programs (codes {node.returncode}, {hands.returncode}); once more in 5 s")
+        if time.monotonic() - began > PATIENCE:
+            refused = time.monotonic() + PATIENCE
+        time.sleep(5)
+
+
+def _killed_lately(folder: Path) -> bool:
+    """Whether the server may still take this site for alive, since it was let in before."""
+    return (folder / "state").exists()

@@ -1,0 +1,215 @@
+"""Flower's own programs, started with telemetry, update checks and installation of dependencies off, and looked after."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from kithkin.errors import KithkinError
+from kithkin.network.keys import write_secret
+from kithkin.network.papers import Papers, host_and_port, on_this_machine
+
+if TYPE_CHECKING:
+    from kithkin.network.terms import FederationFile, Terms
+
+FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; sites need not know it
+LINK = "kithkin"  # what Flower's command line calls the server
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
+}
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def until_stopped(work: Callable[[], None]) -> None:
+    """Ctrl-C and a service manager's stop both end in good order."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        work()
+    except KeyboardInterrupt:
+        say("Stopped.")
+
+
+def program(name: str) -> str:
+    """Flower's program of this name: that of this Python's environment first."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if not found:
+        raise KithkinError(f"There is no program {name}.", "Install it with `pip install 'kithkin[deploy]'`.")
+    return found
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    beside = str(Path(sys.executable).parent)
+    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1", **more}
+
+
+def check_secure(insecure: bool, *addresses: str) -> None:
+    """Without TLS and keys, only within one machine."""
+    far = [a for a in addresses if not on_this_machine(a)]
+    if insecure and far:
+        raise KithkinError(
+            f"--insecure is for one machine alone, and {far[0]} is another.", "Leave it out, and use keys and TLS."
+        )
+
+
+def superlink(file: FederationFile, insecure: bool) -> list[str]:
+    host, port = host_and_port(file.listen)
+    command = [program("flower-superlink"), "--host", host, "--port", str(port)]
+    command += ["--disable-runtime-dependency-installation", "--database", str(file.flower / "state.db")]
+    if insecure:
+        return [*command, "--insecure"]
+    for path in (file.ca, file.certificate, file.key):
+        if not path.is_file():
+            raise KithkinError(
+                f"There is no file {path}.", "Make it with `kithkin federation init`, or name another in the file."
+            )
+    command += ["--ssl-ca-certfile", str(file.ca), "--ssl-certfile", str(file.certificate), "--ssl-keyfile", str(file.key)]
+    return [*command, "--enable-supernode-auth"]
+
+
+def supernode(folder: Path, papers: Papers, insecure: bool, runtime: str) -> list[str]:
+    host, port = host_and_port(runtime)
+    command = [program("flower-supernode"), "--superlink", papers.server, "--host", host, "--port", str(port)]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(folder / "flower" / "secret")]
+    command += ["--node-config", f"folder={json.dumps(str(folder))}"]
+    if insecure:
+        return [*command, "--insecure"]
+    return [*command, "--root-certificates", papers.ca, "--auth-supernode-private-key", str(folder / "site.key")]
+
+
+def executor(folder: Path, runtime: str) -> list[str]:
+    secret = folder / "flower" / "secret"
+    return [sys.executable, "-m", "kithkin.network.executor", "--address", runtime, "--secret", str(secret)]
+
+
+def fresh_secret(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    write_secret(path, secrets.token_hex(32).encode())
+
+
+def free_address() -> str:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{s.getsockname()[1]}"
+
+
+@contextmanager
+def running(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> Generator[subprocess.Popen[bytes], None, None]:
+    """A program in a group of its own, which is ended with all that it started; it does not outlive this process."""
+    process = subprocess.Popen(
+        command, env=dict(env), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
+    )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def die_with_parent() -> None:
+    """Linux alone can promise it, for a parent that is killed."""
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[bytes], patience: float = 10) -> None:
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, how)
+            process.wait(patience)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+def wait_for_port(address: str, process: subprocess.Popen[bytes], patience: float = 60) -> None:
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise KithkinError("The server did not start.", "Its log says why.")
+        try:
+            socket.create_connection(host_and_port(address), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise KithkinError(f"Nothing answers at {address}.", "Is the port free, and the address this machine's?")
+
+
+def flwr(file: FederationFile, insecure: bool, *words: str) -> dict[str, Any]:
+    """Flower's command line, towards this federation's server; its answer."""
+    file.flower.mkdir(parents=True, exist_ok=True)
+    secure = "insecure = true" if insecure else f"root-certificates = {json.dumps(str(file.ca))}"
+    host, port = host_and_port(file.listen)
+    near = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    config = f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{near}:{port}"\n{secure}\n'
+    (file.flower / "config.toml").write_text(config)
+    command = [program("flwr"), *words, "--format", "json"]
+    done = subprocess.run(command, env=environment(file.flower), capture_output=True, text=True, check=False)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = {}
+    if done.returncode or not answer.get("success", False):
+        why = answer.get("error-message") or (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise KithkinError(f"Flower's `{' '.join(words[:2])}` did not work: {why}.", f"Is `kithkin serve {file.path}` running?")
+    return answer
+
+
+APP = """[project]
+name = "kithkin-federation"
+version = "1.0.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "kithkin"
+
+[tool.flwr.app.components]
+serverapp = "federation.server:app"
+clientapp = "federation.client:app"
+
+[tool.flwr.app.config]
+terms = {terms}
+"""
+
+
+def write_app(folder: Path, terms: Terms) -> Path:
+    """The app that Flower sends around: two lines that name ours, and the terms."""
+    app = folder / "app"
+    shutil.rmtree(app, ignore_errors=True)
+    (app / "federation").mkdir(parents=True)
+    (app / "pyproject.toml").write_text(APP.format(terms=json.dumps(terms.as_text())))
+    (app / "README.md").write_text("A federation of kithkin.\n")
+    (app / "federation" / "__init__.py").write_text("")
+    for side in ("server", "client"):
+        (app / "federation" / f"{side}.py").write_text(f"from kithkin.network import {side}\n\napp = {side}.app\n")
+    return app
+
+
+def server_environment(file: FederationFile) -> dict[str, str]:
+    return environment(file.flower, **{FILE: str(file.path)})

@@ -1,0 +1,86 @@
+"""A run on one machine whose clients are Flower's, in its simulation on Ray: the same messages, the same numbers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from kithkin.compute import cores
+from kithkin.config import RunConfig
+from kithkin.errors import KithkinError
+from kithkin.network.client import app_for
+from kithkin.network.programs import QUIET
+from kithkin.network.server import serve
+from kithkin.network.site import Holdings, Site, share_of_one_machine
+from kithkin.network.terms import Numbers, Terms, terms_from
+from kithkin.record import Display, Folder, Result
+from kithkin.record.folder import disk_errors, write_json
+from kithkin.record.run import assemble
+
+NEVER = 1e6  # seconds: nobody is left out of a simulated round
+
+
+def simulate(config: RunConfig, settings: Any, out: Path, display: Display, wire: Numbers = "fp32") -> Result:
+    """Do a run in a new folder, as `kithkin run` does, with Flower between server and clients."""
+    os.environ.update(QUIET)
+    try:
+        import ray  # noqa: F401
+        from flwr.simulation import run_simulation
+    except ImportError:
+        raise KithkinError("Ray is not installed.", "Install it with `pip install 'kithkin[simulation]'`.") from None
+    federation = assemble(config, settings)
+    config, K = federation.config, len(federation.clients)
+    terms = Terms(
+        config,
+        settings,
+        federation.names,
+        federation.picture,
+        run=secrets.token_hex(4),
+        flip=federation.flip,
+        wire=wire,
+        deadline=NEVER,
+        least=K,
+        aliases=False,  # a name is part of the address of every draw: with aliases the run would be another
+        details=True,
+    ).checked()
+    folder = Folder(out)
+    folder.create()
+    with disk_errors(folder.path, "Give another --out."):
+        write_json(folder.path / "server.json", {"run": terms.run, "secret": "", "sites": {}})
+    results: list[Result] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        results.append(serve(grid, terms, folder, None, display, federation.digest()))
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    sites = partial(_simulated, terms.as_text(), str(folder.path.resolve() / "sites"))
+    init = {"num_cpus": min(cores(), K), "include_dashboard": False, "logging_level": "error", "log_to_driver": False}
+    backend: Any = {"init_args": init, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    run_simulation(app, app_for(sites), K, backend_config=backend)
+    if not results:
+        raise KithkinError("The simulation broke off.", f"{folder.path} has what there is.")
+    return results[0]
+
+
+def _simulated(text: str, home: str, context: Context) -> tuple[Site, int]:
+    number = int(context.node_config["partition-id"])
+    return _site(text, home, number), number
+
+
+@lru_cache(maxsize=1024)
+def _site(text: str, home: str, number: int) -> Site:
+    return Site(terms_from(text), Path(home) / str(number), partial(_share, text, number), f"site-{number}")
+
+
+@lru_cache(maxsize=1024)
+def _share(text: str, number: int) -> Holdings:
+    return share_of_one_machine(terms_from(text), number)

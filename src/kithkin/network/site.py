@@ -1,0 +1,259 @@
+"""A site: its data from its own disk, its model and helpers in its own folder, and its part of a round.
+
+What it did last is kept beside its state, in one file that appears by rename: a round that is asked for again is answered from
+there, so nothing is trained twice, and a site that is killed in the middle of a round has lost that round and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import RecordDict
+from torch import Tensor
+
+import kithkin
+from kithkin.compute import Compute, choose, one_thread, together
+from kithkin.config import RunConfig, as_json
+from kithkin.data import Dataset, deal, load
+from kithkin.data.own import read_pictures
+from kithkin.errors import KithkinError
+from kithkin.federation import Exam, Ledger, World, sit
+from kithkin.methods import STATES, Client
+from kithkin.methods.base import Brief, Labels, Parcel, Reply
+from kithkin.network.papers import Papers, read_papers
+from kithkin.network.terms import Craft, Terms, craft_of
+from kithkin.network.wire import Answer, RefusedError, Wire, parcel_lines, parcels_from
+from kithkin.record import checkpoint
+from kithkin.record.audit import audit
+from kithkin.record.folder import disk_errors, write_json
+from kithkin.record.models import Pooled, write_models
+from kithkin.record.pack import unpack
+from kithkin.record.run import Federation, assemble, pick_device
+
+CLASSES = (*checkpoint.CLASSES, Answer, Parcel)
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """A site's pictures, dealt."""
+
+    images: Tensor
+    labelled: Tensor
+    classes: Tensor
+    unlabelled: Tensor
+    truth: Tensor  # of the unlabelled pictures, for the record alone; -1 where nobody knows
+    exam: Exam
+
+    def client(self, number: int, seed: int) -> Client:
+        return Client(number, self.images, self.labelled, self.classes, self.unlabelled, seed)
+
+    def sizes(self) -> dict[str, Any]:
+        labelled, unlabelled, val = len(self.labelled), len(self.unlabelled), self.exam.val
+        ratio = labelled / max(1, labelled + unlabelled)
+        test = len(self.exam.rows) - val
+        return {"labelled": labelled, "unlabelled": unlabelled, "val": val, "test": test, "label_ratio": ratio}
+
+
+def own_holdings(papers: Papers, terms: Terms, device: torch.device) -> Holdings:
+    """The data that site.toml names, in the federation's classes: 70/10/20, then labelled or not."""
+    dataset = named_as(load(papers.data), terms)
+    share = deal(dataset.labels, 1, 1.0, papers.seed, papers.label_ratio, dataset.name).shares[0]
+    images, truth = dataset.images, dataset.labels
+    unlabelled = share.unlabelled
+    if papers.unlabelled:
+        more = read_pictures(Path(papers.unlabelled), terms.shape)
+        unlabelled = np.concatenate([unlabelled, len(images) + np.arange(len(more))])
+        images, truth = np.concatenate([images, more]), np.concatenate([truth, np.full(len(more), -1)])
+    return holdings(images, truth, share.labelled, unlabelled, share.val, share.test, device)
+
+
+def holdings(images: Any, truth: Any, labelled: Any, unlabelled: Any, val: Any, test: Any, device: torch.device) -> Holdings:
+    labels = torch.from_numpy(truth).to(device)
+    s, u, both = (torch.from_numpy(rows).to(device) for rows in (labelled, unlabelled, np.concatenate([val, test])))
+    exam = Exam(both, labels[both], len(val))
+    return Holdings(torch.from_numpy(np.ascontiguousarray(images)).to(device), s, labels[s], u, labels[u], exam)
+
+
+def named_as(dataset: Dataset, terms: Terms) -> Dataset:
+    """The data set with the federation's numbering of classes; it may lack some of them."""
+    if tuple(dataset.images.shape[1:]) != terms.shape:
+        found, asked = list(dataset.images.shape[1:]), list(terms.shape)
+        raise KithkinError(f"The pictures of {dataset.name} have shape {found}, the federation's {asked}.", "Convert them.")
+    strange = [name for name in dataset.classes if name not in terms.classes]
+    if strange:
+        names = ", ".join(terms.classes)
+        raise KithkinError(f"{dataset.name} has the class '{strange[0]}', the federation: {names}.", "Rename the class.")
+    numbers = np.array([terms.classes.index(name) for name in dataset.classes], np.int64)
+    return replace(dataset, labels=numbers[dataset.labels], classes=terms.classes)
+
+
+def share_of_one_machine(terms: Terms, number: int) -> Holdings:
+    """What client `number` has in a run on one machine."""
+    federation = _whole(terms.config, terms.settings)
+    client = federation.clients[number]
+    truth = federation.truth[number]
+    return Holdings(client.images, client.labelled, client.classes, client.unlabelled, truth, federation.courier.exams[number])
+
+
+@lru_cache(maxsize=2)
+def _whole(config: RunConfig, settings: Any) -> Federation:
+    return assemble(replace(config, device="cpu", compute="eager"), settings)
+
+
+class Site:
+    """One site under one federation's terms."""
+
+    def __init__(self, terms: Terms, state: Path, data: Callable[[], Holdings], name: str, device: str = "cpu") -> None:
+        self.terms = terms
+        self.name = name
+        self.device = pick_device(device)
+        self.state = state / f"run-{terms.run}"
+        self.data = data
+        self.craft: Craft = craft_of(terms, self.device)
+        self.wire = Wire(terms, self.craft.method, self.craft.w0)
+
+    @classmethod
+    def at(cls, folder: Path, terms: Terms) -> Site:
+        papers = read_papers(folder)
+        device = pick_device(papers.device)
+        return cls(terms, folder / "state", partial(own_holdings, papers, terms, device), papers.name, papers.device)
+
+    def hello(self, number: int | None) -> RecordDict:
+        """Who is here, with how many pictures, and how far it has come."""
+        last = self.last()
+        sizes = self.data().sizes()
+        note = {"name": self.name, "number": number, "sizes": sizes, "round": last.round if last else None}
+        return self.wire.seal(note | {"kithkin": kithkin.__version__})
+
+    def round(self, content: RecordDict) -> RecordDict:
+        """The site's part of a round: from disk if it was done before."""
+        began = time.perf_counter()
+        note, models = self.wire.open(content, "the server")
+        brief, k = self._brief(note, models)
+        with self.at_work():
+            last = self.last()
+            answer = last.server if last else None
+            if isinstance(answer, Answer) and answer.client != k:
+                raise RefusedError(
+                    f"{self.name} was client {answer.client} of this run and is now called {k}.", "Keep its number."
+                )
+            again = isinstance(answer, Answer) and answer.round >= brief.round
+            if not again:
+                answer = self._visit(brief, k, last, began)
+        assert isinstance(answer, Answer)
+        reply = {
+            "client": k,
+            "round": brief.round,
+            "again": again,
+            "parcels": parcel_lines(answer.parcels),
+            "examples": answer.examples,
+            "holds": [[h.client, h.version, h.relation] for h in answer.holds],
+            "loss": answer.loss,
+            "audit": answer.audit,
+            "seconds": answer.seconds,
+        }
+        return self.wire.seal(reply, [(p.w, p.size) for p in answer.parcels])
+
+    def _brief(self, note: dict[str, Any], models: list[Tensor]) -> tuple[Brief, int]:
+        parcels = parcels_from(note.get("parcels"), models, "the server")
+        return Brief(note["round"], note["train"], parcels), note["client"]
+
+    def _visit(self, brief: Brief, k: int, last: World | None, began: float) -> Answer:
+        held = self.data()
+        client = held.client(k, self.terms.config.seed)
+        state = last.states[0] if last else self.craft.method.greet(client, self.craft.w0)
+        with one_thread(self.device):
+            (reply,) = together([self.craft.method.visit(client, state, brief)], self._compute().work)
+        if reply.loss is not None and not reply.loss.isfinite():
+            raise RefusedError(f"Training at {self.name} diverged in round {brief.round}.", "Agree on a smaller lr.")
+        seconds = round(time.perf_counter() - began, 3)
+        loss = None if reply.loss is None else float(reply.loss)
+        answer = Answer(
+            k, brief.round, reply.parcels, reply.examples, reply.holds, loss, self._audited(k, reply, held), seconds
+        )
+        self._keep(World(brief.round, answer, (reply.state,), Ledger()))
+        return answer
+
+    def _audited(self, k: int, reply: Reply, held: Holdings) -> dict[str, Any] | None:
+        """Counts of pseudo labels, over the pictures whose label is known here."""
+        known = held.truth >= 0
+        if reply.labels is None or not known.any():
+            return None
+        who = reply.labels.who
+        parts = (reply.labels.classes, reply.labels.taken, reply.labels.entropy)
+        classes, taken, doubt = (part[known] for part in parts)
+        labels = Labels(classes, taken, doubt, None if who is None else who[known])
+        counts = audit({k: labels}, {k: held.truth[known]}, len(self.terms.classes))
+        return counts if self.terms.details else counts | {"by_class": [], "by_entropy": [], "by_helper": {}}
+
+    def examine(self, content: RecordDict) -> RecordDict:
+        """Accuracy of the personal model, which is kept: `kithkin predict` and `export` take the state folder as a run's."""
+        note, models = self.wire.open(content, "the server")
+        held = self.data()
+        with self.at_work():
+            last = self.last()
+            client = held.client(note["client"], self.terms.config.seed)
+            state = last.states[0] if last else self.craft.method.greet(client, self.craft.w0)
+            server = unpack(note["shown"], {str(i): w for i, w in enumerate(models)}, STATES)
+            with one_thread(self.device):
+                sitting = sit(self.craft.method, server, client, state, held.exam, note["round"])
+                ((own, marks),) = together([sitting], self._compute().work)
+            with self.disk():
+                write_models(self.state / "models.safetensors", {client.number: own}, Pooled())
+                write_json(self.state / "manifest.json", self._manifest())
+        val, test = (None if mark != mark else mark for mark in marks.tolist())
+        return self.wire.seal({"client": note["client"], "round": note["round"], "val": val, "test": test})
+
+    def _manifest(self) -> dict[str, Any]:
+        terms = self.terms
+        told = {"settings": asdict(terms.settings), "seed": terms.config.seed, "model_numbers": self.craft.w0.numel()}
+        return {"config": as_json(terms.config), **told, "classes": list(terms.classes), "picture": list(terms.shape)}
+
+    def refuse(self, e: KithkinError) -> RecordDict:
+        """A word to the server instead of an answer."""
+        return self.wire.seal({"refused": e.problem})
+
+    def _compute(self) -> Compute:
+        terms = self.terms
+        return choose(
+            "eager" if self.device.type == "cpu" else "auto",
+            self.craft.build,
+            self.device,
+            len(terms.classes),
+            terms.config.precision,
+        )
+
+    def last(self) -> World | None:
+        """What this site did last in this run: its answer as `server`, its state as the one state."""
+        return checkpoint.load(self.state, lambda tensor: self.device, print, classes=CLASSES)
+
+    def _keep(self, world: World) -> None:
+        with self.disk():
+            try:
+                checkpoint.save(self.state, world)
+            except KithkinError as e:  # its remedy is that of a run on one machine
+                raise KithkinError(e.problem, f"Free some room at {self.name}; it keeps what it had.") from e
+
+    @contextmanager
+    def disk(self) -> Generator[None, None, None]:
+        with disk_errors(self.state, f"Free some room at {self.name}; it keeps what it had."):
+            yield
+
+    @contextmanager
+    def at_work(self) -> Generator[None, None, None]:
+        """One message at a time: a round that is late must not run beside the next one."""
+        with self.disk():
+            self.state.mkdir(parents=True, exist_ok=True)
+            lock = (self.state / ".lock").open("w")
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

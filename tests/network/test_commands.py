@@ -1,0 +1,163 @@
+"""The federation's file and the commands: every mistake is named, with its remedy, and code 2."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kithkin.cli import main
+from kithkin.errors import KithkinError
+from kithkin.network import programs
+from kithkin.network.commands import check_same, init
+from kithkin.network.keys import check_public_key
+from kithkin.network.papers import host_and_port, on_this_machine, read_papers
+from kithkin.network.terms import read_federation, terms_from
+
+GOOD = """
+name = "x"
+classes = ["a", "b"]
+shape = [1, 8, 8]
+places = 3
+[run]
+method = "um"
+rounds = 4
+helpers = 2
+candidates = 1
+"""
+KEY = "ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABhBFvbki5iVVkKZQmeXMQmUUTbdeUuUtIX82wL8CNleH3"
+KEY += "HPTizbLDTh9YBlmpk7AlYavozDVXyhhEUWgtUNmuBadBkKOADS0yqBp8TcVVsP/kQ8iKwyUZmAlXNBBWCVvKPlw=="
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "FEDERATION.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
+    file = read_federation(written(tmp_path, GOOD + f'[[sites]]\nnumber = 2\nname = "north"\nkey = "{KEY} me@home"\n'))
+    terms = file.terms
+    assert (terms.places, terms.config.rounds, terms.settings.helpers, terms.wire, terms.aliases) == (3, 4, 2, "fp32", True)
+    assert terms_from(terms.as_text()) == terms
+    assert file.seat(2).name == "north"
+    assert file.run == tmp_path / "server" / "run"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("shape = [1, 8, 8]", ""), "does not say 'shape'"),
+        (("places = 3", "placs = 3"), "placs"),
+        (("rounds = 4", "rounds = 4\nalpha = 0.5"), "'alpha'"),
+        (("rounds = 4", "runds = 4"), "runds"),
+        (('method = "um"', 'method = "fedavg-sl"'), "setting of fedavg-sl"),
+        (("helpers = 2", "helpers = 9"), "--helpers"),
+        (('["a", "b"]', '["a", "a"]'), "classes"),
+        (("[1, 8, 8]", "[2, 8, 8]"), "shape"),
+        (("places = 3", 'places = 3\nwire = "fp8"'), "fp8"),
+        (("places = 3", "places = 3\nleast = 4"), "least"),
+        (("places = 3", "places = 3\ndeadline = 0"), "deadline"),
+        (("name", "name = ["), "cannot be read"),
+    ],
+)
+def test_every_mistake_in_the_file_is_named(
+    change: tuple[str, str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = written(tmp_path, GOOD.replace(*change, 1))
+    with pytest.raises(SystemExit) as caught:
+        main(["federation", "status", str(path)])
+    assert caught.value.code == 2
+    assert what in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("twin", [(0, "b", "k x"), (1, "a", "k x"), (1, "b", "k y z")])
+def test_two_sites_with_the_same_number_name_or_key_are_named(twin: tuple[int, str, str], tmp_path: Path):
+    sites = [f"[[sites]]\nnumber = {n}\nname = '{name}'\nkey = '{key}'\n" for n, name, key in ((0, "a", "k y"), twin)]
+    with pytest.raises(KithkinError, match="have the same"):
+        read_federation(written(tmp_path, GOOD + "".join(sites)))
+
+
+def test_a_number_beyond_the_places_is_named(tmp_path: Path):
+    with pytest.raises(KithkinError, match="has number 3"):
+        read_federation(written(tmp_path, GOOD + "[[sites]]\nnumber = 3\nname = 'a'\n"))
+
+
+def test_a_run_keeps_its_terms_but_may_wait_longer(tmp_path: Path):
+    import json
+
+    path = written(tmp_path, GOOD)
+    before = json.loads(read_federation(path).terms.as_text())
+    path.write_text(GOOD.replace("places = 3", "places = 3\ndeadline = 5\nleast = 1"))
+    check_same(before, read_federation(path).terms, path)
+    path.write_text(GOOD.replace("rounds = 4", "rounds = 5"))
+    with pytest.raises(KithkinError, match="rounds = 5, but the run began with 4"):
+        check_same(before, read_federation(path).terms, path)
+
+
+def test_addresses():
+    assert host_and_port("fl.example.org:8443") == ("fl.example.org", 8443)
+    assert host_and_port("[::1]:9") == ("::1", 9)
+    assert [on_this_machine(a) for a in ("127.0.0.1:1", "localhost:1", "[::1]:1", "10.0.0.1:1", "example.org:1")] == [
+        True
+    ] * 3 + [False] * 2
+    for bad in ("host", "host:", ":1", "host:0", "host:65536", "host:x"):
+        with pytest.raises(KithkinError, match="no address"):
+            host_and_port(bad)
+
+
+def test_insecure_is_for_one_machine_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    programs.check_secure(True, "127.0.0.1:1")
+    programs.check_secure(False, "example.org:1")
+    path = written(tmp_path, GOOD.replace("places", 'server = "0.0.0.0:9000"\nplaces'))
+    with pytest.raises(SystemExit):
+        main(["serve", str(path), "--insecure"])
+    assert "0.0.0.0:9000 is another" in capsys.readouterr().err
+
+
+def test_nothing_phones_home(tmp_path: Path):
+    env = programs.environment(tmp_path)
+    assert (env["FLWR_TELEMETRY_ENABLED"], env["FLWR_DISABLE_UPDATE_CHECK"], env["RAY_USAGE_STATS_ENABLED"]) == ("0", "1", "0")
+    assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+
+
+def test_keys_are_secret_and_a_site_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", images=rng.integers(0, 255, (20, 8, 8), np.uint8), labels=np.array(["a", "b"] * 10))
+    site = tmp_path / "site"
+    main(["site", "init", str(site), "--data", str(tmp_path / "d.npz"), "--name", "north"])
+    key = capsys.readouterr().out.splitlines()[-1]
+    check_public_key(key, "north")
+    assert stat.S_IMODE(os.stat(site / "site.key").st_mode) == 0o600
+    papers = read_papers(site)
+    assert (papers.name, papers.data, papers.label_ratio) == ("north", str(tmp_path / "d.npz"), 1.0)
+    for argv, what in (
+        (["site", "init", str(site), "--data", str(tmp_path / "d.npz")], "is a site already"),
+        (["site", "init", str(tmp_path / "b"), "--data", str(tmp_path / "none.npz")], "no file or folder"),
+        (["site", "init", str(tmp_path / "b")], "No data is named"),
+        (["site", "join", str(site)], "No server is named"),
+        (["site", "join", str(site), "--server", "a:1"], "no CA certificate"),
+        (["site", "join", str(tmp_path / "b"), "--server", "a:1"], "no file"),
+        (["federation", "start", str(written(tmp_path, GOOD))], "server is not up"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(argv)
+        assert caught.value.code == 2
+        assert what in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_federation_folder_has_an_authority_whose_key_is_secret(tmp_path: Path):
+    init(tmp_path / "f", "fl.example.org:8443")
+    assert read_federation(tmp_path / "f" / "FEDERATION.toml").server == "fl.example.org:8443"
+    for name in ("ca.key", "server.key"):
+        assert stat.S_IMODE(os.stat(tmp_path / "f" / name).st_mode) == 0o600
+    with pytest.raises(KithkinError, match="not empty"):
+        init(tmp_path / "f")
+    with pytest.raises(KithkinError, match="no public key"):
+        check_public_key("ssh-rsa AAAA", "north")

@@ -1,0 +1,165 @@
+"""Real programs, real kills: faults and refusals, several in one federation, since starting one takes half a minute."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from fleet import Fleet, environment, kill
+
+from kithkin.network.joining import REFUSED
+from kithkin.network.papers import read_papers
+from kithkin.network.programs import free_address, program
+from kithkin.report.gather import gather
+
+pytestmark = pytest.mark.xdist_group("network")
+
+
+@pytest.fixture
+def fleets(tmp_path: Path) -> Generator[list[Fleet], None, None]:
+    made: list[Fleet] = []
+    yield made
+    for fleet in made:
+        fleet.close()
+
+
+def own_version(fleet: Fleet, number: int) -> int:
+    """How often a site has trained, as the server's last record of helper lists says."""
+    row = fleet.lines("lists.jsonl")[-1]["helpers"][number]
+    return next(version for client, version, _ in row if client == number)
+
+
+def test_kills_of_sites_and_server_late_joins_twins_and_goodbyes(tmp_path: Path, fleets: list[Fleet]):
+    fleet = Fleet(tmp_path, places=4, least=2, rounds=6, deadline=20)
+    fleets.append(fleet)
+    for k in range(4):
+        fleet.init_site(k)
+    fleet.init_site(0, "twin")
+    serving = fleet.serve()
+    sites = {k: fleet.join(k) for k in (0, 1)}
+    sites[2] = fleet.join(2, "2:hang")
+    fleet.wait((fleet.file.parent / "server" / "serving.json").exists, "a server")
+    fleet.call("federation", "start", str(fleet.file))
+
+    # A site is killed in mid-round: the round ends without it.
+    (state,) = waited(fleet, lambda: list(fleet.site(2).glob("state/run-*/hanging")))
+    kill(sites[2])
+    fleet.wait_round(2)
+    fleet.wait_said("is left out of round 2")
+
+    # One leaves for good, so that too few are there, and the server is killed, too.
+    sites[1].terminate()
+    assert sites[1].wait(60) == 0
+    fleet.wait_said("site-1 is gone")
+    fleet.wait_said("waits: 1 of at least 2")
+    rounds = len(fleet.lines("metrics.jsonl"))
+    assert 2 <= rounds <= 4
+    kill(serving)
+
+    # It comes back, and goes on when there are three again: not by one that claims another's number, but by the killed one,
+    # with what it had, and by a new one.
+    fleet.file.write_text(fleet.file.read_text().replace("least = 2", "least = 3"))
+    fleet.serve()
+    fleet.wait_said(f"the server goes on after round {rounds}")
+    fleet.join("twin")
+    fleet.join(2)
+    fleet.wait_said("site-2 is here, and has done round 1")
+    fleet.wait_said("is not let in")
+    assert any("number 0" in what and "site-twin" in what for what in fleet.said())
+    fleet.join(3)
+    summary = fleet.wait_end()
+    assert [line["round"] for line in fleet.lines("metrics.jsonl")] == list(range(1, 7)), "each round once"
+    assert summary["bytes_by_cause"]["upload"] > 0
+    assert own_version(fleet, 0) == 7, "the warm-up and six rounds, none of them twice"
+    assert own_version(fleet, 2) == 2 + 6 - rounds, "the warm-up, round 1, and all rounds since it came back"
+    late = [line["helpers"][3] for line in fleet.lines("lists.jsonl")]
+    first = next(row for row in late if row[0][1] or len(row) > 1)
+    assert any(client != 3 for client, *_ in first), "helpers at once"
+    assert state.exists()
+    (page,) = gather([fleet.run])["runs"]
+    assert page["finished"]
+    assert page["curve"]["round"] == list(range(1, 7))
+    table = fleet.call("federation", "status", str(fleet.file))
+    assert "run finished, round 6 of 6" in table
+
+
+def waited(fleet: Fleet, found):
+    fleet.wait(found, "a file")
+    return found()
+
+
+def test_bad_models_cut_messages_a_full_disk_and_a_slow_site(tmp_path: Path, fleets: list[Fleet]):
+    """Site 1 sends what cannot be, the server once sends site 0 what cannot be, site 2 has a full disk, then is slow."""
+    fleet = Fleet(tmp_path, places=3, rounds=7, deadline=20)
+    fleets.append(fleet)
+    for k in range(3):
+        fleet.init_site(k)
+    fleet.serve("2:nan:0")
+    fleet.join(0)
+    fleet.join(1, "1:nan 2:norm 3:size 4:dtype 5:altered 6:cut")
+    fleet.join(2, "3:full 5:slow30")
+    fleet.start()
+    fleet.wait_end()
+    said = "\n".join(fleet.said())
+    for what in (
+        "site-1 is left out of round 1: A model of site-1 has NaN",
+        "site-1 is left out of round 2: A model of site-1 has norm",
+        "site-1 is left out of round 3: A model of site-1 has shape",
+        "site-1 is left out of round 4: A model of site-1 has numbers of type float64",
+        "site-1 is left out of round 5: The message of site-1 was cut or altered",
+        "site-1 is left out of round 6: The message of site-1 was cut or altered",
+        "site-0 is left out of round 2: A model of the server has NaN",
+        "site-2 is left out of round 3: Cannot write",
+        "site-2 is left out of round 5: no answer within 20 s",
+    ):
+        assert what in said, said
+    assert "the disk is full" in said
+    assert [line["round"] for line in fleet.lines("metrics.jsonl")] == list(range(1, 8))
+    assert own_version(fleet, 0) == 7, "seven rounds and the warm-up, but for the one it could not read"
+    assert own_version(fleet, 2) == 7, "the full disk cost it a round; the slow one it has trained all the same"
+    assert not list(fleet.site(2).glob("state/run-*/.*.draft")), "no half-written file is left"
+
+
+def test_only_the_keys_in_the_file_are_let_in_and_only_over_tls(tmp_path: Path, fleets: list[Fleet]):
+    fleet = Fleet(tmp_path, places=3, least=2, secure=True, rounds=1)
+    fleets.append(fleet)
+    for k in range(2):
+        fleet.seat(k, fleet.init_site(k))
+    fleet.init_site(0, "stranger")
+    fleet.serve()
+    fleet.wait(lambda: "Serving" in (tmp_path / "serve.out").read_text(), "a server")
+    assert "only for one machine" not in fleet.call(
+        "site", "join", str(fleet.site(0)), "--server", "example.org:1", "--insecure", code=2
+    )
+
+    other = tmp_path / "other"
+    fleet.call("federation", "init", str(other))
+    ca, server = str(fleet.file.parent / "ca.crt"), fleet.server
+    refusal = fleet.call("site", "join", str(fleet.site("stranger")), "--server", server, "--ca", ca, code=2)
+    assert "does not let site-stranger in" in refusal
+    refusal = fleet.call("site", "join", str(fleet.site("stranger")), "--ca", str(other / "ca.crt"), code=2)
+    assert "does not let site-stranger in" in refusal
+
+    node = [program("flower-supernode"), "--superlink", server, "--max-retries", "1", "--port", free_address().split(":")[1]]
+    for flags in (["--root-certificates", ca], ["--insecure"]):  # no key; no TLS
+        done = subprocess.run(
+            [*node, *flags], env=environment() | {"FLWR_HOME": str(tmp_path)}, capture_output=True, timeout=120
+        )
+        assert done.returncode == 1
+        assert REFUSED in done.stdout + done.stderr
+
+    for k in range(2):
+        fleet.join(k)
+    fleet.start()
+    fleet.wait_end()
+    assert sorted(what for what in fleet.said() if what.endswith("is here")) == ["0 is here", "1 is here"]
+    assert read_papers(fleet.site(0)).ca == ca, "remembered"
+    log = (fleet.file.parent / "server" / "server.log").read_text()
+    assert "https" in log
+    held = json.loads((fleet.run / "server.json").read_text())
+    assert set(held["sites"]) == {"0", "1"}
+    assert sys.executable

@@ -1,0 +1,214 @@
+"""Sites that are slow, lose their state, come late, leave, or pretend: the round is that of the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake import Federation, figures
+from flwr.app import Message
+from torch import Tensor
+
+from kithkin.federation import World
+from kithkin.methods.um import Pool, UmState
+from kithkin.network.courier import FlowerCourier
+from kithkin.network.site import Site
+from kithkin.network.wire import Answer
+from kithkin.record import checkpoint
+
+
+class StopError(Exception):
+    """The server is gone."""
+
+
+def is_round(message: Message, t: int, kind: str = "train.round") -> bool:
+    return message.metadata.message_type == kind and message.metadata.group_id == str(t)
+
+
+def at_round(federation: Federation, t: int, do: Any, kind: str = "train.round") -> None:
+    """Once, before the first message of round t is delivered."""
+    done: list[int] = []
+
+    def before(message: Message) -> None:
+        if is_round(message, t, kind) and not done:
+            done.append(t)
+            do()
+
+    federation.grid.before = before
+
+
+def pool_of(federation: Federation) -> World:
+    world = checkpoint.load(federation.folder.checkpoints, lambda tensor: tensor.device, print)
+    assert world is not None
+    assert isinstance(world.server, Pool)
+    return world
+
+
+def state_of(federation: Federation, k: int) -> tuple[Answer, UmState]:
+    world = federation.node(k).site.last()
+    assert world is not None
+    return world.server, world.states[0]
+
+
+def test_a_server_that_dies_goes_on_and_nobody_trains_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = Federation(tmp_path / "whole", "um", rounds=3, sample_rate=1.0)
+    expected = whole.serve()
+    federation = Federation(tmp_path / "broken", "um", rounds=3, sample_rate=1.0)
+    trained: list[tuple[str, int]] = []
+    visit = Site._visit
+
+    def counting(self: Site, brief: Any, *more: Any) -> Answer:
+        trained.append((self.name, brief.round))
+        return visit(self, brief, *more)
+
+    monkeypatch.setattr(Site, "_visit", counting)
+    examine = FlowerCourier.examine
+
+    def dying(self: FlowerCourier, method: Any, server: Any, states: Any, round: int) -> Any:
+        if round == 2:
+            raise StopError
+        return examine(self, method, server, states, round)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FlowerCourier, "examine", dying)  # round 2 is played, but not on record
+        with pytest.raises(StopError):
+            federation.serve()
+    result = federation.serve()
+    assert figures(result.metrics) == figures(expected.metrics)
+    assert result.summary["bytes_by_cause"] == expected.summary["bytes_by_cause"]
+    assert federation.folder.lists.read_text() == whole.folder.lists.read_text()
+    assert len(trained) == len(set(trained)) == 3 * 4
+    assert "the server goes on after round 1" in federation.said()
+    assert sum("had done round 2 before" in what for what in federation.said()) == 3
+
+
+def test_who_does_not_answer_is_left_out_named_and_back_in_the_next_round(tmp_path: Path):
+    federation = Federation(tmp_path, "um", rounds=2, sample_rate=1.0, least=2, deadline=0.3)
+    node, answer = federation.node(1), federation.node(1).answer
+    node.answer = lambda m: None if is_round(m, 1) else answer(m)  # type: ignore[method-assign]
+    federation.serve()
+    assert "site-1 is left out of round 1: no answer within 0.3 s" in federation.said()
+    assert [h.version for h in state_of(federation, 1)[1].helpers if h.client == 1] == [2], "warm-up and round 2"
+    lists = federation.folder.read_lines(federation.folder.lists)
+    assert [v for j, v, _ in lists[0]["helpers"][1] if j == 1] == [1]
+    assert [v for j, v, _ in lists[1]["helpers"][1] if j == 1] == [2]
+
+
+def test_a_late_answer_is_dropped(tmp_path: Path):
+    federation = Federation(tmp_path, "um", rounds=2, sample_rate=1.0, least=2, deadline=0.3)
+    node, answer = federation.node(1), federation.node(1).answer
+    late: list[Message] = []
+
+    def slow(message: Message) -> Message | None:
+        reply = answer(message)
+        if is_round(message, 1):
+            late.append(reply)  # type: ignore[arg-type]
+            return None
+        if late:
+            old = late.pop()
+            federation.grid.replies[old.metadata.reply_to_message_id] = old
+        return reply
+
+    node.answer = slow  # type: ignore[method-assign]
+    federation.serve()
+    lists = federation.folder.read_lines(federation.folder.lists)
+    assert [[v for j, v, _ in line["helpers"][1] if j == 1] for line in lists] == [[1], [3]], "round 1 never came"
+
+
+def test_a_site_that_lost_its_disk_gets_its_model_back_and_a_new_list(tmp_path: Path):
+    federation = Federation(tmp_path, "um", rounds=3, sample_rate=1.0)
+
+    def lose() -> None:
+        shutil.rmtree(tmp_path / "site-1")
+        node = federation.grid.nodes.pop(101)
+        node.node_id = 201  # it comes back as another node
+        federation.grid.nodes[201] = node
+
+    at_round(federation, 2, lose, "evaluate.exam")
+    federation.serve()
+    assert "site-1 has lost its state, and gets its last model back" in federation.said()
+    world = federation.grid.nodes[201].site.last()
+    assert world is not None
+    own = world.states[0].helpers.own
+    assert own.version == 4, "warm-up and three rounds, although it forgot three of them"
+    assert len(world.states[0].helpers) == 2
+
+
+def test_a_site_that_joins_late_gets_helpers_at_once_and_was_offered_to_nobody_before(tmp_path: Path):
+    federation = Federation(tmp_path, "um", sites=2, rounds=3, least=2, candidates=0, search_rounds=0)
+    at_round(federation, 1, lambda: federation.join(2), "evaluate.exam")
+    federation.serve()
+    lists = federation.folder.read_lines(federation.folder.lists)
+    assert lists[0]["helpers"][2] == [[2, 0, 0.0]]
+    assert all(j != 2 for row in lists[0]["helpers"][:2] for j, *_ in row)
+    assert {j for j, *_ in lists[1]["helpers"][2]} > {2}, "one of the others helps"
+    assert lists[1]["helpers"][2][0][0] != 2 or lists[1]["helpers"][2][0][1] == 1
+    marks = federation.folder.read_lines(federation.folder.marks)
+    assert marks[0]["test"][2] is None
+    assert marks[1]["test"][2] is not None
+
+
+@pytest.mark.parametrize("method", ["um-plus", "fixavg"])
+def test_a_late_site_and_one_that_leaves_for_good(method: str, tmp_path: Path):
+    federation = Federation(tmp_path, method, sites=2, rounds=3, least=2)
+
+    def swap() -> None:
+        federation.join(2)
+        del federation.grid.nodes[100]
+
+    at_round(federation, 1, swap, "evaluate.exam")
+    result = federation.serve()
+    assert "site-0 is gone" in federation.said()
+    assert result.metrics[-1]["round"] == 3
+    marks = federation.folder.read_lines(federation.folder.marks)
+    assert [mark is None for mark in marks[-1]["test"]] == [True, False, False]
+
+
+def test_two_sites_with_one_number(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1)
+    twin = federation.join(1)
+    federation.join(1)  # the first one again, so that both are there
+    twin.node_id, twin.site.name = 777, "imposter"
+    federation.grid.nodes[777] = twin
+    federation.serve()
+    (what,) = [what for what in federation.said() if "not let in" in what]
+    assert "number 1" in what
+    assert "imposter" in what
+    assert "site-1" in what
+
+
+def test_aliases_tell_nobody_whose_model_it_is(tmp_path: Path):
+    federation = Federation(tmp_path, "um", aliases=True, rounds=2, sample_rate=1.0)
+    seen: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+
+    def read(message: Message) -> None:
+        if message.metadata.message_type == "train.round":
+            note = json.loads(str(message.content.config_records["kithkin"]["note"]))
+            seen[note["client"]] |= {parcel["client"] for parcel in note["parcels"]}
+
+    federation.grid.before = read
+    federation.serve()
+    assert all(names and not names & {0, 1, 2} for names in seen.values())
+    assert not seen[0] & seen[1], "no two sites know a third by the same name"
+    for line in federation.folder.read_lines(federation.folder.lists):
+        assert all(j in (0, 1, 2) for row in line["helpers"] for j, *_ in row), "the server's record has the real numbers"
+    assert {h.client for h in state_of(federation, 0)[1].helpers} - {0} <= seen[0]
+
+
+def test_an_old_backup_of_the_server_gets_the_newest_models_from_the_sites(tmp_path: Path):
+    federation = Federation(tmp_path, "um", rounds=3, sample_rate=1.0)
+    saved = tmp_path / "backup"
+    at_round(federation, 2, lambda: shutil.copytree(federation.folder.path, saved))
+    federation.serve()
+    newest = state_of(federation, 0)[1].helpers.own
+    shutil.rmtree(federation.folder.path)
+    shutil.copytree(saved, federation.folder.path)
+    federation.grid.before = lambda message: None
+    federation.serve()
+    world = pool_of(federation)
+    assert isinstance(world.server.models[0].w, Tensor)
+    assert world.server.models[0].version == newest.version == 4
+    assert (world.server.models[0].w == newest.w).all()

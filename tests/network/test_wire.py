@@ -1,0 +1,170 @@
+"""What is refused, by whom, and that the sender is named; what is taken comes back bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake import Federation, terms_of
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from kithkin.methods.base import Parcel
+from kithkin.network.terms import craft_of
+from kithkin.network.wire import BYTES, RefusedError, Wire, digest, parcel_lines, parcels_from
+
+TERMS = {wire: terms_of("fixavg", wire=wire) for wire in ("fp32", "fp16", "bf16")}
+CRAFT = craft_of(TERMS["fp32"], torch.device("cpu"))
+P = CRAFT.w0.numel()
+
+
+def wire_of(name: str) -> Wire:
+    return Wire(TERMS[name], CRAFT.method, CRAFT.w0)
+
+
+def sealed(arrays: list[np.ndarray], note: Any = None, sha: str | None = None) -> RecordDict:
+    """A message made by hand, its hash in order unless another is given."""
+    text = json.dumps({"wire": "fp32"} if note is None else note)
+    stamp = {"note": text, "sha256": digest(text, arrays) if sha is None else sha}
+    return RecordDict({"kithkin": ConfigRecord(stamp), "models": ArrayRecord(arrays)})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_a_model_comes_back_as_its_numbers_can_be_held(name: str, dtype: torch.dtype):
+    wire, w = wire_of(name), torch.linspace(-3, 3, P)
+    content = wire.seal({"round": 7}, [(w, P)])
+    assert sum(a.numpy().nbytes for a in content.array_records["models"].values()) == P * BYTES[name]  # type: ignore[index]
+    note, (back,) = wire.open(content, "north")
+    assert note["round"] == 7
+    assert back.dtype == torch.float32
+    assert torch.equal(back, w.to(dtype).float())
+
+
+def good() -> np.ndarray:
+    return CRAFT.w0.numpy().copy()
+
+
+def spoilt(value: float) -> np.ndarray:
+    w = good()
+    w[P // 2] = value
+    return w
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        (spoilt(math.nan), "NaN or infinite"),
+        (spoilt(-math.inf), "NaN or infinite"),
+        (good() * 1e6, "norm"),
+        (spoilt(3e38), "norm"),
+        (good()[:-1], "shape"),
+        (np.concatenate([good(), good()]), "shape"),
+        (good()[None], "shape"),
+        (good()[:0], "shape"),
+        (good().astype(np.float64), "float64"),
+        (good().astype(np.float16), "float16"),
+        (np.zeros(P, np.int64), "int64"),
+        (np.zeros(P, "<U4"), "type"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_and_its_sender_named(array: np.ndarray, why: str):
+    with pytest.raises(RefusedError, match=why) as caught:
+        wire_of("fp32").open(sealed([good(), array]), "site north")
+    assert "site north" in caught.value.problem
+
+
+def test_a_message_that_was_altered_or_cut_is_refused():
+    for arrays, sha in (([good()], "0" * 64), ([good()[: P // 2]], digest('{"wire": "fp32"}', [good()]))):
+        with pytest.raises(RefusedError, match="north was cut or altered"):
+            wire_of("fp32").open(sealed(arrays, sha=sha), "north")
+
+
+def cut_array() -> RecordDict:
+    content = sealed([good()])
+    (array,) = content.array_records["models"].values()
+    array.data = array.data[: len(array.data) // 2]
+    return content
+
+
+def pickled() -> RecordDict:
+    """An array whose bytes are a pickle, as NumPy would write objects."""
+    content = sealed([good()])
+    (array,) = content.array_records["models"].values()
+    array.data = b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + b" " * 61 + b"\n\x80\x04N."
+    return content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({"kithkin": ConfigRecord({"note": "{}"})}),
+        sealed([], note=[1, 2]),
+        sealed([], note="words"),
+        cut_array(),
+        pickled(),
+        RecordDict({"kithkin": ConfigRecord({"note": "{", "sha256": digest("{", [])}), "models": ArrayRecord([])}),
+    ],
+)
+def test_what_is_no_message_is_refused(content: RecordDict):
+    with pytest.raises(RefusedError, match="north"):
+        wire_of("fp32").open(content, "north")
+
+
+def test_other_numbers_than_agreed_on_are_refused():
+    with pytest.raises(RefusedError, match="north sends fp16"):
+        wire_of("fp32").open(wire_of("fp16").seal({}, [(CRAFT.w0, P)]), "north")
+
+
+def test_what_half_precision_cannot_hold_is_not_sent():
+    w = CRAFT.w0.clone()
+    w[0] = 1e5
+    with pytest.raises(RefusedError, match="fp16 cannot hold"):
+        wire_of("fp16").seal({}, [(w, P)])
+    wire_of("bf16").seal({}, [(w, P)])
+
+
+@pytest.mark.parametrize(
+    "bad", [None, [], [{}], "x", [{"cause": "upload", "client": "1", "version": 1, "size": 1, "evidence": 0}]]
+)
+def test_models_must_be_described(bad: Any):
+    with pytest.raises(RefusedError, match="north"):
+        parcels_from(bad, [CRAFT.w0], "north")
+    lines = parcel_lines([Parcel("upload", 1, 2, CRAFT.w0, P, 3)], {1: 9})
+    (back,) = parcels_from(json.loads(json.dumps(lines)), [CRAFT.w0], "north")
+    assert (back.cause, back.client, back.version, back.size, back.evidence) == ("upload", 9, 2, P, 3)
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "it answers for client": {"client": 0},
+    "round 9": {"round": 9},
+    "more than it said it has": {"examples": 10**6},
+    "no count": {"examples": -1},
+    "not finite": {"loss": math.inf},
+    "KeyError|12345": {"holds": [[12345, 1, 0.5]]},
+    "describe its models": {"parcels": []},
+}
+
+
+@pytest.mark.parametrize("why", sorted(LIES))
+def test_an_answer_that_lies_is_left_out_by_name_and_the_round_goes_on(why: str, tmp_path: Path):
+    federation = Federation(tmp_path, "um", aliases=True, rounds=1, sample_rate=1.0, mc_samples=1)
+    node, answer = federation.node(2), federation.node(2).answer
+
+    def lying(message: Any) -> Any:
+        reply = answer(message)
+        if message.metadata.message_type == "train.round" and message.metadata.group_id == "1":
+            arrays = reply.content.array_records["models"].to_numpy_ndarrays()
+            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
+            reply.content = sealed(arrays, note | LIES[why])
+        return reply
+
+    node.answer = lying  # type: ignore[method-assign]
+    result = federation.serve()
+    (what,) = [what for what in federation.said() if what.startswith("site-2 is left out of round 1")]
+    assert any(part in what for part in why.split("|"))
+    assert result.metrics[-1]["bytes_by_cause"]["upload"] == 2 * 4 * federation.node(0).site.craft.w0.numel()
