@@ -20,7 +20,13 @@ NEEDED = (
     *("torch", "numpy", "scikit-learn", "scipy", "pillow", "tyro", "rich", "safetensors", "pooch", "platformdirs"),
     *("matplotlib", "markdown-it-py"),
 )
-EXTRAS = {"tensorboard": ("tensorboard", "--tensorboard"), "parquet": ("pyarrow", "kithkin export-metrics --format parquet")}
+EXTRAS = {
+    "tensorboard": ("tensorboard", "--tensorboard"),
+    "parquet": ("pyarrow", "kithkin export-metrics --format parquet"),
+    "export": ("onnxruntime", "kithkin export --format onnx"),
+    "deploy": ("flwr", "kithkin site, serve and federation"),
+    "simulation": ("ray", "kithkin federation run"),
+}
 ROOM = 2e9  # bytes: a run of the paper's size with its checkpoints
 MARKS = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "broken": "[red]broken[/] "}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from fake import Federation, figures, local
+from fake import Federation, figures, local, terms_of
 
+import kithkin
+from kithkin.errors import KithkinError
 from kithkin.methods import METHODS, sees_all_labels
+from kithkin.network.terms import terms_from
 
 SAME = ("fixprox", "fixbn", "fixavg-ft")  # on the wire as fixavg and fedper are
 PLAIN = [name for name, entry in METHODS.items() if not sees_all_labels(entry.settings) and name not in SAME]
@@ -57,3 +61,26 @@ def test_a_mask_travels_without_the_rest(tmp_path: Path):
     method = federation.node(0).site.craft.method
     assert {size - 128 for size in sent} == {4 * method.numbers}  # type: ignore[attr-defined]
     assert method.numbers < federation.node(0).site.craft.w0.numel()  # type: ignore[attr-defined]
+
+
+def test_a_sites_model_is_used_at_home_as_a_runs_is(tmp_path: Path):
+    federation = Federation(tmp_path, "um", rounds=1)
+    result = federation.serve()
+    site = federation.node(1).site
+    held = site.data()
+    asked, classes = held.exam.rows[held.exam.val :], held.exam.classes[held.exam.val :]
+    answers = kithkin.load(site.state).client().predict(held.images[asked])
+    assert (answers.label == classes.numpy()).mean() == pytest.approx(result.clients[1]["test_accuracy"])
+    assert answers.names == federation.terms.classes
+
+
+@pytest.mark.parametrize("what", ["method", "model"])
+def test_a_site_runs_no_code_that_it_is_told_of(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("trap.py").write_text("raise SystemExit('it ran')")
+    text = terms_of("um").as_text()
+    told = json.loads(text)
+    told["config"][what] = "trap:it"
+    with pytest.raises(KithkinError, match="trap:it is not of kithkin"):
+        terms_from(json.dumps(told))
+    assert terms_from(text).config.method == "um"
