@@ -47,7 +47,7 @@ def checked_file(path: Path, insecure: bool) -> FederationFile:
 def _serve(file: FederationFile, insecure: bool) -> None:
     with disk_errors(file.folder, "Mend that, then serve again."):
         file.flower.mkdir(parents=True, exist_ok=True)
-        write_json(file.folder / "serving.json", {"pid": os.getpid(), "insecure": insecure})
+        (file.folder / "serving.json").unlink(missing_ok=True)
     while True:
         with (
             (file.folder / "server.log").open("ab") as log,
@@ -57,6 +57,7 @@ def _serve(file: FederationFile, insecure: bool) -> None:
             changed = file.path.stat().st_mtime
             if not insecure:
                 register(file)
+            write_json(file.folder / "serving.json", {"pid": os.getpid()})  # from here on sites are let in
             say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
             tried = 0.0
             while link.poll() is None:

@@ -84,12 +84,12 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
             return stack.enter_context(programs.running(command, env, log))
 
         serving = run("serve", str(file))
-        for name in SITES:
-            run("site", "join", str(home / name), "--server", server, "--ca", str(federation / "ca.crt"))
         while not (federation / "server" / "serving.json").exists():
             if serving.poll() is not None:
                 raise KithkinError("The server did not start.", f"{home / 'demo.log'} says why.")
             time.sleep(0.2)
+        for name in SITES:
+            run("site", "join", str(home / name), "--server", server, "--ca", str(federation / "ca.crt"))
         start(file, follow=True)
     status(file)
     folder = Folder(federation / "server" / "run")
