@@ -97,6 +97,8 @@ class Fleet:
 
     def join(self, name: str | int, odd: str = "", *more: str) -> subprocess.Popen[bytes]:
         flags = ["--ca", str(self.file.parent / "ca.crt")] if self.secure else ["--insecure"]
+        if self.secure:
+            self.wait((self.file.parent / "server" / "serving.json").exists, "keys that are registered")
         return self.spawn(f"join-{name}", "site", "join", str(self.site(name)), "--server", self.server, *flags, *more, odd=odd)
 
     def start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import signal
@@ -47,7 +48,9 @@ def checked_file(path: Path, insecure: bool) -> FederationFile:
 def _serve(file: FederationFile, insecure: bool) -> None:
     with disk_errors(file.folder, "Mend that, then serve again."):
         file.flower.mkdir(parents=True, exist_ok=True)
-        write_json(file.folder / "serving.json", {"pid": os.getpid(), "insecure": insecure})
+        (file.folder / "serving.json").unlink(missing_ok=True)
+        if status_of(file).get("state") == "running":  # of a server that was killed: its process may be another's by now
+            (file.folder / "status.json").unlink()
     while True:
         with (
             (file.folder / "server.log").open("ab") as log,
@@ -57,18 +60,21 @@ def _serve(file: FederationFile, insecure: bool) -> None:
             changed = file.path.stat().st_mtime
             if not insecure:
                 register(file)
+            write_json(file.folder / "serving.json", {"pid": os.getpid()})  # from here on sites are let in
             say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
-            tried = 0.0
+            tried = -math.inf
             while link.poll() is None:
                 if file.path.exists() and file.path.stat().st_mtime != changed:  # a site came, or left for good
                     changed = file.path.stat().st_mtime
                     file = reread(file, insecure)
-                if wanted(file) and time.monotonic() - tried > 30 and not at_work(file):
+                handed = "flower" in read_json(file.folder / "started.json")
+                patience = 120 if handed and not status_of(file) else 10  # what has not said anything yet is still starting
+                if wanted(file) and time.monotonic() - tried > patience and not at_work(file):
                     tried = time.monotonic()
                     try:
                         submit(file, insecure)
                     except KithkinError as e:
-                        say(f"The run could not be handed to Flower: {e} Once more in 30 s.")
+                        say(f"The run could not be handed to Flower: {e} Once more in {patience} s.")
                 elif not (file.folder / "started.json").exists() and at_work(file):
                     os.kill(status_of(file)["pid"], signal.SIGTERM)
                 time.sleep(0.5)
@@ -141,6 +147,7 @@ def submit(file: FederationFile, insecure: bool) -> None:
     """Hand the run to Flower; the server app picks up where its folder ends."""
     run = read_json(file.folder / "started.json")["run"]
     app = programs.write_app(file.folder, replace(file.terms, run=run))
+    (file.folder / "status.json").unlink(missing_ok=True)
     began = programs.flwr(file, insecure, "run", str(app), programs.LINK)
     write_json(file.folder / "started.json", {"run": run, "flower": began["run-id"]})
 

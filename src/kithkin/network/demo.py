@@ -42,7 +42,7 @@ eval_every = {rounds}
 OF_LISTS = "helpers = 3\ncandidates = 1\nwarmup_epochs = 10\n"
 
 
-def demo(method: str = "um", rounds: int = 6, wire: str = "fp32", out: Path | None = None) -> None:
+def demo(method: str = "um-plus", rounds: int = 6, wire: str = "fp32", out: Path | None = None) -> None:
     """Train the embedded digits on a server and four sites on this machine, with TLS and keys; ends with the report.
 
     Args:
@@ -73,7 +73,7 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
         rows = np.concatenate([share.train, share.val, share.test])
         path = home / f"{name}.npz"
         np.savez(path, images=data.images[rows], labels=np.array(data.classes)[data.labels[rows]])
-        site_init(home / name, str(path), name, label_ratio=0.1, device="cpu")
+        site_init(home / name, str(path), name, label_ratio=0.2, device="cpu")
         text += f'\n[[sites]]\nnumber = {k}\nname = "{name}"\nkey = "{(home / name / "site.pub").read_text().strip()}"\n'
     file.write_text(text)
     env = programs.environment(home)
@@ -84,12 +84,12 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
             return stack.enter_context(programs.running(command, env, log))
 
         serving = run("serve", str(file))
-        for name in SITES:
-            run("site", "join", str(home / name), "--server", server, "--ca", str(federation / "ca.crt"))
         while not (federation / "server" / "serving.json").exists():
             if serving.poll() is not None:
                 raise KithkinError("The server did not start.", f"{home / 'demo.log'} says why.")
             time.sleep(0.2)
+        for name in SITES:
+            run("site", "join", str(home / name), "--server", server, "--ca", str(federation / "ca.crt"))
         start(file, follow=True)
     status(file)
     folder = Folder(federation / "server" / "run")
