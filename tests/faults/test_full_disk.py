@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import RUN, argv, assert_same_run, break_off, checkpoints, drafts, finished, listen, spawn, start
+from tiny_runs import argv, assert_same_run, break_off, checkpoints, drafts, finished, listen, spawn, start
 
 from kithkin.errors import KithkinError
-from kithkin.record import checkpoint, resume
+from kithkin.record import checkpoint, models, resume
 from kithkin.record import folder as folder_module
 
 Whole = Callable[..., Path]
@@ -123,7 +123,7 @@ def test_no_room_for_a_line_ends_with_a_remedy_and_the_run_goes_on_later(
 def test_no_room_for_the_models_leaves_a_run_to_be_finished(whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(RUN, "write_tensors", no_room)
+        patch.setattr(models, "write_tensors", no_room)
         with pytest.raises(KithkinError, match="the disk is full") as caught:
             start(out, "fixbn")
     assert f"kithkin resume {out}" in caught.value.remedy
