@@ -134,12 +134,13 @@ def at_work(file: FederationFile) -> bool:
 
 
 def is_alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended; Flower does not bury its own."""
     try:
         os.kill(pid, 0)
-        return True
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except OSError:  # another user's, or no /proc here
         return True
 
 
@@ -303,7 +304,7 @@ def status(file: Path) -> None:
     up = bool(serving) and is_alive(serving)
     state = status_of(federation).get("state", "not started")
     if state == "running" and not at_work(federation):
-        state = "waiting for its server"
+        state = "waiting for its server" if wanted(federation) else "stopped"
     folder = Folder(federation.run)
     events = folder.read_lines(folder.path / "events.jsonl")
     say(f"server {'up' if up else 'down'}, run {state}, round {rounds_of(federation)} of {federation.terms.config.rounds}")
