@@ -77,7 +77,7 @@ def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
     return classes.index(name)
 
 
-def read_pictures(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
+def read_unlabelled(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
     """Pictures without labels: all files of a folder, or the array `images` of an npz file."""
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kithkin.data import load
-from kithkin.data.own import read_pictures
+from kithkin.data.own import read_unlabelled
 from kithkin.errors import KithkinError
 from kithkin.network import programs
 from kithkin.network.keys import make_site_key
@@ -50,7 +50,7 @@ def site_init(
     paths = {"data": data, "unlabelled": unlabelled}
     paths = {k: str(Path(v).expanduser().resolve()) if v and Path(v).expanduser().exists() else v for k, v in paths.items()}
     if unlabelled:
-        read_pictures(Path(paths["unlabelled"]), tuple(dataset.images.shape[1:]))
+        read_unlabelled(Path(paths["unlabelled"]), tuple(dataset.images.shape[1:]))
     papers = Papers(name or folder.name, label_ratio=label_ratio, seed=seed, device=device, number=number, **paths)
     if (folder / "site.key").exists():
         raise KithkinError(f"{folder} is a site already.", "Give another folder, or go on with `kithkin site join`.")

@@ -24,7 +24,7 @@ import kithkin
 from kithkin.compute import Compute, choose, one_thread, together
 from kithkin.config import RunConfig, as_json
 from kithkin.data import Dataset, deal, load
-from kithkin.data.own import read_pictures
+from kithkin.data.own import read_unlabelled
 from kithkin.errors import KithkinError
 from kithkin.federation import Exam, Ledger, World, sit
 from kithkin.methods import STATES, Client
@@ -70,7 +70,7 @@ def own_holdings(papers: Papers, terms: Terms, device: torch.device) -> Holdings
     images, truth = dataset.images, dataset.labels
     unlabelled = share.unlabelled
     if papers.unlabelled:
-        more = read_pictures(Path(papers.unlabelled), terms.shape)
+        more = read_unlabelled(Path(papers.unlabelled), terms.shape)
         unlabelled = np.concatenate([unlabelled, len(images) + np.arange(len(more))])
         images, truth = np.concatenate([images, more]), np.concatenate([truth, np.full(len(more), -1)])
     return holdings(images, truth, share.labelled, unlabelled, share.val, share.test, device)
