@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A um run and its local twin."""
     home = tmp_path_factory.mktemp("runs")
     return {method: make_up(home / method, method) for method in ("um", "local")}
+
+
+@pytest.fixture
+def spread(runs: dict[str, Path], tmp_path: Path) -> Path:
+    """A run over the network: pictures and models are at the sites, who tell only how many labels were wrong."""
+    folder = Path(shutil.copytree(runs["um"], tmp_path / "spread"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest |= {"terms": {}, "split_hash": None, "machine": {"device": "network", "compute": "flower", "processes": 20}}
+    manifest["config"]["data"] = "x-rays of three hospitals"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    audit = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    silent = {"by_class": [], "by_entropy": [], "by_helper": {}}
+    (folder / "audit.jsonl").write_text("".join(json.dumps(line | silent) + "\n" for line in audit))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from invented import make_up, many_pictures
 from kithkin.compare import worst_decile
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
+from kithkin.report.figures import figures_of
 from kithkin.report.gather import ENTRIES, compare_with, runs_to_ask, thinned
 from kithkin.report.tables import export
 
@@ -92,6 +93,16 @@ def test_the_audit_adds_up(runs: dict[str, Path]):
     given = sum(n for s in audit["steps"] for n, _ in s["by_helper"].values())
     assert given == sum(n for t in told for n, _ in t["by_helper"].values())
     assert audit["error"] == pytest.approx([t["wrong"] / t["taken"] for t in told], abs=1e-4)
+
+
+def test_of_a_federation_over_the_network_is_shown_what_its_sites_tell(spread: Path):
+    run = gather([spread], models=True)["runs"][0]
+    stay = "Pictures and models stay with the sites: the split, confusion and latent features are not shown."
+    assert run["remarks"] == [stay]
+    assert (run["split"], run["confusion"]) == (None, None)
+    assert len(run["audit"]["error"]) == len(lines(spread / "audit.jsonl"))
+    assert all(step["by_class"] == [] for step in run["audit"]["steps"])
+    assert {name for name, _ in figures_of([run])} >= {"accuracy", "labels", "bytes", "helpers"}
 
 
 def test_bytes_and_formulas_end_where_the_summary_does(runs: dict[str, Path]):
@@ -172,7 +183,7 @@ def test_a_line_that_no_run_writes_ends_its_record(broken: Path, tmp_path: Path,
 
 
 def test_unasked_one_run_of_each_method_is_looked_at():
-    runs = [{"method": m, "seed": s, "finished": s < 2} for m in ("um", "local") for s in (0, 1, 2)]
+    runs = [{"method": m, "seed": s, "finished": s < 2, "machine": {}} for m in ("um", "local") for s in (0, 1, 2)]
     assert {(run["method"], run["seed"]) for run in runs_to_ask(runs, None)} == {("um", 0), ("local", 0)}
     assert len(runs_to_ask(runs, True)) == 4
     assert runs_to_ask(runs, False) == []

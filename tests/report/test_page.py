@@ -196,6 +196,15 @@ def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, P
     assert "graph" not in figures(tab)
 
 
+def test_the_page_of_a_federation_over_the_network(view: Any, spread: Path, tmp_path: Path):
+    write_page([spread], tmp_path / "page.html")
+    tab = view(tmp_path / "page.html")
+    drawn = figures(tab)
+    assert drawn["audit"] == drawn["curve"] == drawn["graph"] == "yes"
+    assert "tell the sums alone" in tab.inner_text("#by-class")
+    assert not tab.locator("#stretch").count()
+
+
 def test_a_page_that_reads_itself_again_keeps_the_choice(view: Any, runs: dict[str, Path], tmp_path: Path):
     (tmp_path / "page.html").write_text(page(gather([runs["um"]]), reload=2), encoding="utf-8")
     tab = view(tmp_path / "page.html")

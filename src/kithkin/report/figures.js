@@ -369,8 +369,9 @@ function labels() {
   if (!DATA.runs.some(run => run.audit)) return null;
   const run = current(), audit = run.audit;
   if (audit && state.audit >= audit.steps.length) state.audit = -1;
-  const nothing = !audit && `${run.name} gave no pseudo labels${several() ? "; choose another run above" : ""}.`;
   const all = audit && together(audit.steps), counts = () => state.audit < 0 ? all : audit.steps[state.audit];
+  const nothing = !audit ? `${run.name} gave no pseudo labels${several() ? "; choose another run above" : ""}.`
+    : !all.by_class.length && "The sites of this federation tell the sums alone.";
   const say = i => {
     if (i === 0) return "all rounds";
     const [from, to] = audit.steps[i - 1].rounds;
@@ -382,7 +383,7 @@ function labels() {
   return section("labels", "Pseudo labels",
     "Unlabelled pictures get their labels from models. The record knows the truth, the training never does.",
     auditCard(),
-    audit && h("div", { class: "w12 band" }, h("span", {}, words), stretch()),
+    !nothing && h("div", { class: "w12 band" }, h("span", {}, words), stretch()),
     reliabilityCard(counts, nothing), byClassCard(run, counts, nothing), byHelperCard(run, counts, nothing));
 }
 function auditCard() {

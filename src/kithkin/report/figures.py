@@ -73,7 +73,7 @@ def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
             yield name, draw(those)
     single: dict[str, tuple[Callable[[Run], Figure], Callable[[Run], Any]]] = {
         "helpers": (helpers, lambda run: run["helpers"]),
-        "audit": (audit, lambda run: run["audit"]),
+        "audit": (audit, lambda run: run["audit"] and run["audit"]["steps"][0]["by_class"]),
         "bytes": (moved, lambda run: run["cost"] and run["cost"]["moved"]),
         "confusion": (confusion, lambda run: run["confusion"]),
         "features": (features, lambda run: run["features"]),

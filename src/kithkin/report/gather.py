@@ -62,7 +62,7 @@ def gather(paths: Sequence[Path], models: bool | None = False, say: Callable[[st
 
 def runs_to_ask(runs: list[dict[str, Any]], models: bool | None) -> list[dict[str, Any]]:
     """Runs whose models are looked at: all that are finished, or, unasked, the first of each method, since it takes seconds."""
-    finished = [run for run in runs if run["finished"]]
+    finished = [run for run in runs if run["finished"] and run["machine"].get("device") != "network"]
     if models is None:
         return list({run["method"]: run for run in reversed(finished)}.values())
     return finished if models else []
@@ -308,6 +308,9 @@ def formulas(manifest: dict[str, Any], rounds: list[int]) -> dict[str, list[floa
 def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list[str]) -> dict[str, Any] | None:
     """Pictures of every client by class, dealt again from the data set; None, with a remark, where that is not to be had."""
     if not config:
+        return None
+    if "terms" in manifest and manifest.get("split_hash") is None:
+        remarks.append("Pictures and models stay with the sites: the split, confusion and latent features are not shown.")
         return None
     try:
         data, split, labels, classes = dealt(from_json(config).checked().resolved())
