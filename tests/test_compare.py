@@ -199,3 +199,14 @@ def test_nothing_to_compare_is_refused(words: str, tmp_path: Path, capsys: pytes
 def test_a_seed_named_twice_is_one_seed(tmp_path: Path):
     twice = compare.cells_of(["um", "um"], [5.0, 5.0], [0, 0], tmp_path, lambda method: settle({"method": method}))
     assert len(twice) == 1
+
+
+def test_a_flag_takes_what_any_of_its_methods_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """`local` is asked first and has no such objective: it is the one to complain."""
+    tiny = ["--alphas", "0.5", "--clients", "6", "--rounds", "1", "--epochs", "1", "--width", "2", "--jobs", "1"]
+    main(["compare", "--methods", "fixavg", *tiny, "--objective", "supervised", "--out", str(tmp_path / "runs")])
+    assert "fixavg" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as e:
+        main(["compare", "--methods", "local", *tiny, "--objective", "supervised", "--out", str(tmp_path / "none")])
+    assert e.value.code == 2
+    assert "labelled-only" in capsys.readouterr().err

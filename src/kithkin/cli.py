@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -111,7 +111,8 @@ def _compare(argv: Sequence[str]) -> None:
     own: dict[str, tuple[Any, list[str]]] = {}
     for name in [*METHODS, *filter(is_own, _given_all(argv, "--methods"))]:
         for setting, kind in get_type_hints(type(entry_of(name).settings)).items():
-            own.setdefault(setting, (kind, []))[1].append(short(name))
+            known, names = own.get(setting, (kind, []))
+            own[setting] = (_either(known, kind), [*names, short(name)])
     own_fields = [
         (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(names)}.")], None)
         for setting, (kind, names) in own.items()
@@ -433,6 +434,13 @@ def _given(argv: Sequence[str], flag: str) -> str | None:
         if word.startswith(flag + "="):
             value = word[len(flag) + 1 :]
     return value
+
+
+def _either(one: Any, other: Any) -> Any:
+    """A type for a flag that takes what any of its methods takes."""
+    if get_origin(one) is get_origin(other) is Literal:
+        return Literal[*dict.fromkeys((*get_args(one), *get_args(other)))]
+    return one | other
 
 
 def _given_all(argv: Sequence[str], flag: str) -> list[str]:
