@@ -1,7 +1,9 @@
-"""Sites with data of their own: pictures without labels are trained with."""
+"""Sites with data of their own: pictures without labels are trained with, and what is wrong is told without paths."""
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from fake import Federation
+from flwr.app import Context
 from PIL import Image
 
 from kithkin.cli import main
 from kithkin.data import load
+from kithkin.network import client
 from kithkin.network.client import app_for
 from kithkin.network.site import Site
 
@@ -42,9 +46,15 @@ def init(home: Path, *more: str) -> Path:
     return home / "site"
 
 
-def seated(federation: Federation, number: int, folder: Path) -> None:
+def seated(federation: Federation, number: int, folder: Path, data: Any = None) -> None:
     """A site of this federation's that has its data, and all else, from its folder."""
-    federation.node(number).app = app_for(lambda context: (Site.at(folder, federation.terms), number))
+
+    def site(context: Context) -> tuple[Site, int]:
+        found = Site.at(folder, federation.terms)
+        found.data = data or found.data
+        return found, number
+
+    federation.node(number).app = app_for(site)
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
@@ -89,3 +99,58 @@ def test_unlabelled_pictures_of_another_size_are_named(kind: str, remedy: str, t
     assert "9x8" in said
     assert remedy in said
     assert not (tmp_path / "site").exists()
+
+
+def spoil(folder: Path, how: str) -> None:
+    home = folder.parent
+    if how == "no data":
+        (home / "labelled.npz").unlink()
+    elif how == "no npz":
+        (home / "labelled.npz").write_text("x")
+    elif how == "no papers":
+        (folder / "site.toml").write_text("x")
+    elif how == "other shape":
+        labelled(home, np.zeros((20, 1, 9, 8), np.uint8))
+    elif how == "no state":
+        shutil.rmtree(folder / "state", ignore_errors=True)
+        (folder / "state").write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("no data", "failed (KithkinError)"),
+        ("no npz", "failed (KithkinError)"),
+        ("no papers", "it cannot begin"),
+        ("other shape", "The pictures have shape [1, 9, 8], the federation's [1, 8, 8]"),
+        ("no state", "Cannot write: Not a directory"),
+        ("a bug", "failed (FileNotFoundError)"),
+    ],
+)
+def test_what_is_wrong_is_told_without_paths_which_the_sites_own_log_has(how: str, told: str, tmp_path: Path, capsys: Capsys):
+    folder = init(home := tmp_path / "J. Doe", "--name", "north")
+    federation = Federation(tmp_path / "f", "fixavg", rounds=1, least=2)
+    seated(federation, 0, folder, (home / "scan of J. Doe.png").read_bytes if how == "a bug" else None)
+    spoil(folder, how)
+    capsys.readouterr()
+    federation.serve()
+    said = "\n".join(federation.said())
+    assert told in said, said
+    assert "Doe" not in said
+    assert str(tmp_path) not in said
+    own = capsys.readouterr()
+    assert "Doe" in own.out + own.err or how == "other shape"
+
+
+def test_a_log_on_a_full_disk_does_not_keep_a_site_from_answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = init(tmp_path / "a")
+    federation = Federation(tmp_path / "f", "fixavg", rounds=1, least=2)
+    seated(federation, 0, folder)
+    spoil(folder, "no state")
+
+    def full(text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(client, "say", full)
+    federation.serve()
+    assert "site is left out of round 1: Cannot write: Not a directory." in federation.said()
