@@ -88,6 +88,13 @@ class Fleet:
         with self.file.open("a") as f:
             f.write(f'\n[[sites]]\nnumber = {number}\nname = "{number}"\nkey = "{key}"\n')
 
+    def unseat(self, number: int) -> None:
+        """As an editor would: the old file or the new one, never half."""
+        head, *seats = self.file.read_text().split("\n[[sites]]\n")
+        draft = self.file.with_suffix(".draft")
+        draft.write_text("\n[[sites]]\n".join([head, *(seat for seat in seats if f"number = {number}\n" not in seat)]))
+        draft.replace(self.file)
+
     def site(self, name: str | int) -> Path:
         return self.home / f"site-{name}"
 

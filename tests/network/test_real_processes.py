@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fleet import Fleet, environment, kill
 
+from kithkin.network.joining import REFUSED
 from kithkin.network.papers import read_papers
 from kithkin.network.programs import free_address, program
 from kithkin.report.gather import gather
@@ -111,19 +112,19 @@ def test_bad_models_cut_messages_a_full_disk_and_a_slow_site(tmp_path: Path, fle
         "site-1 is left out of round 5: The message of site-1 was cut or altered",
         "site-1 is left out of round 6: The message of site-1 was cut or altered",
         "site-0 is left out of round 2: A model of the server has NaN",
-        "site-2 is left out of round 3: Cannot write",
+        "site-2 is left out of round 3: Cannot write: the disk is full",
         "site-2 is left out of round 5: no answer within 20 s",
     ):
         assert what in said, said
-    assert "the disk is full" in said
+    assert str(tmp_path) not in said, "no path of a site's disk"
     assert [line["round"] for line in fleet.lines("metrics.jsonl")] == list(range(1, 8))
     assert own_version(fleet, 0) == 7, "seven rounds and the warm-up, but for the one it could not read"
     assert own_version(fleet, 2) == 7, "the full disk cost it a round; the slow one it has trained all the same"
     assert not list(fleet.site(2).glob("state/run-*/.*.draft")), "no half-written file is left"
 
 
-def test_only_the_keys_in_the_file_are_let_in_and_only_over_tls(tmp_path: Path, fleets: list[Fleet]):
-    fleet = Fleet(tmp_path, places=3, least=2, secure=True, rounds=1)
+def test_only_the_keys_in_the_file_are_let_in_and_only_over_tls_while_the_file_changes(tmp_path: Path, fleets: list[Fleet]):
+    fleet = Fleet(tmp_path, places=3, least=2, secure=True, rounds=7, deadline=20)
     fleets.append(fleet)
     for k in range(2):
         fleet.seat(k, fleet.init_site(k))
@@ -153,8 +154,39 @@ def test_only_the_keys_in_the_file_are_let_in_and_only_over_tls(tmp_path: Path, 
     for k in range(2):
         fleet.join(k)
     fleet.start()
-    fleet.wait_end()
+    fleet.wait_round(1)
     assert sorted(what for what in fleet.said() if what.endswith("is here")) == ["0 is here", "1 is here"]
     assert read_papers(fleet.site(0)).ca == ca, "remembered"
+
+    # The run is stopped, and goes on.
+    assert "Stopped after round" in fleet.call("federation", "stop", str(fleet.file))
+    rounds = len(fleet.lines("metrics.jsonl"))
+    assert f"run stopped, round {rounds} of 7" in fleet.call("federation", "status", str(fleet.file))
+    fleet.start()
+    fleet.wait_said(f"the server goes on after round {rounds}")
+    fleet.wait_round(rounds + 1)
+
+    # A site is taken out of the file: it is refused from then on, and too few are there.
+    log = fleet.site(1) / "site.log"
+    assert REFUSED not in log.read_bytes()
+    fleet.unseat(1)
+    fleet.wait_said("1 is gone")
+    fleet.wait_said("waits: 1 of at least 2")
+    fleet.wait(lambda: REFUSED in log.read_bytes(), "a refusal")
+    rounds = len(fleet.lines("metrics.jsonl"))
+    assert rounds < 7
+
+    # Another is put into it: it joins, gets helpers, but not the model of the one that left, and the run ends.
+    fleet.seat(2, fleet.init_site(2))
+    fleet.wait(lambda: (tmp_path / "serve.out").read_text().count("2 sites may join") == 1, "a key that is registered")
+    fleet.join(2)
+    fleet.wait_end()
+    assert [line["round"] for line in fleet.lines("metrics.jsonl")] == list(range(1, 8)), "each round once"
+    lists = [line["helpers"] for line in fleet.lines("lists.jsonl")]
+    assert {client for client, *_ in lists[rounds][2]} == {0, 2}, "helpers at once"
+    assert all(client != 1 for row in lists for client, *_ in row[2])
+    copies = [[version for client, version, _ in row[0] if client == 1] for row in lists]
+    assert all(copy in ([], copies[rounds - 1]) for copy in copies[rounds:]), "no newer one was sent"
+    assert [mark is None for mark in fleet.lines("marks.jsonl")[-1]["test"]] == [False, True, False]
     held = json.loads((fleet.run / "server.json").read_text())
-    assert set(held["sites"]) == {"0", "1"}
+    assert set(held["sites"]) == {"0", "1", "2"}, "and no stranger"

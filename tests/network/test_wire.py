@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from fake import Federation, terms_of
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.serde import recorddict_to_proto
 
 from kithkin.methods.base import Parcel
 from kithkin.network.terms import craft_of
@@ -168,3 +169,20 @@ def test_an_answer_that_lies_is_left_out_by_name_and_the_round_goes_on(why: str,
     (what,) = [what for what in federation.said() if what.startswith("site-2 is left out of round 1")]
     assert any(part in what for part in why.split("|"))
     assert result.metrics[-1]["bytes_by_cause"]["upload"] == 2 * 4 * federation.node(0).site.craft.w0.numel()
+
+
+@pytest.mark.parametrize("method", ["um", "um-plus", "fixavg"])
+def test_a_message_is_its_models_and_less_than_a_kilobyte(method: str, tmp_path: Path):
+    federation = Federation(tmp_path, method, aliases=True, sample_rate=1.0)
+    extra: list[int] = []
+
+    def weighed(message: Message) -> Message:
+        models = [array for record in message.content.array_records.values() for array in record.values()]
+        whole = len(recorddict_to_proto(message.content).SerializeToString())
+        extra.append(whole - sum(array.numpy().nbytes for array in models))
+        return message
+
+    for node in federation.grid.nodes.values():
+        node.answer = lambda message, answer=node.answer: weighed(answer(weighed(message)))  # type: ignore[method-assign]
+    federation.serve()
+    assert 0 < min(extra) <= max(extra) < 1000, "docs/deploy.md has the figures"

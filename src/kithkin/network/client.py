@@ -1,16 +1,22 @@
-"""The client app: a site's answers to Flower's messages. Whatever goes wrong at a site is told to the server in words."""
+"""The client app: a site's answers to Flower's messages.
+
+Whatever goes wrong is told to the server in words, without paths of the site's disk, which its own log has.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 
 from kithkin.errors import KithkinError
 from kithkin.network.papers import read_papers
+from kithkin.network.programs import say
 from kithkin.network.site import Site
 from kithkin.network.terms import terms_from
 
@@ -22,14 +28,18 @@ def app_for(sites: Sites) -> ClientApp:
     app = ClientApp()
 
     def answer(message: Message, context: Context, do: Callable[[Site, int | None], RecordDict]) -> Message:
-        site, number = sites(context)
+        try:
+            site, number = sites(context)
+        except Exception as e:
+            log(e)
+            return Message(
+                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "it cannot begin; its site.log says why"), reply_to=message
+            )
         try:
             return Message(do(site, number), reply_to=message)
-        except KithkinError as e:
-            return Message(site.refuse(e), reply_to=message)
         except Exception as e:
-            traceback.print_exc()
-            return Message(site.refuse(KithkinError(f"{site.name} failed: {type(e).__name__}: {e}.", "")), reply_to=message)
+            log(e)
+            return Message(site.refuse(e), reply_to=message)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
@@ -44,6 +54,15 @@ def app_for(sites: Sites) -> ClientApp:
         return answer(message, context, lambda site, _: site.examine(message.content))
 
     return app
+
+
+def log(e: Exception) -> None:
+    """All of it, in the site's own log, unless that is on a full disk, too."""
+    with suppress(OSError):
+        if isinstance(e, KithkinError):
+            say(str(e))
+        else:
+            traceback.print_exception(e)
 
 
 def _site_on_disk(context: Context) -> tuple[Site, int | None]:

@@ -34,7 +34,7 @@ from kithkin.network.terms import Craft, Terms, craft_of
 from kithkin.network.wire import Answer, RefusedError, Wire, parcel_lines, parcels_from
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
-from kithkin.record.folder import disk_errors, write_json
+from kithkin.record.folder import disk_errors, reason, write_json
 from kithkin.record.models import Pooled, write_models
 from kithkin.record.pack import unpack
 from kithkin.record.run import Federation, assemble, pick_device
@@ -87,11 +87,11 @@ def named_as(dataset: Dataset, terms: Terms) -> Dataset:
     """The data set with the federation's numbering of classes; it may lack some of them."""
     if tuple(dataset.images.shape[1:]) != terms.shape:
         found, asked = list(dataset.images.shape[1:]), list(terms.shape)
-        raise KithkinError(f"The pictures of {dataset.name} have shape {found}, the federation's {asked}.", "Convert them.")
+        raise RefusedError(f"The pictures have shape {found}, the federation's {asked}.", f"Convert those of {dataset.name}.")
     strange = [name for name in dataset.classes if name not in terms.classes]
     if strange:
         names = ", ".join(terms.classes)
-        raise KithkinError(f"{dataset.name} has the class '{strange[0]}', the federation: {names}.", "Rename the class.")
+        raise RefusedError(f"There is a class '{strange[0]}'; the federation: {names}.", f"Rename it in {dataset.name}.")
     numbers = np.array([terms.classes.index(name) for name in dataset.classes], np.int64)
     return replace(dataset, labels=numbers[dataset.labels], classes=terms.classes)
 
@@ -218,9 +218,10 @@ class Site:
         told = {"settings": asdict(terms.settings), "seed": terms.config.seed, "model_numbers": self.craft.w0.numel()}
         return {"config": as_json(terms.config), **told, "classes": list(terms.classes), "picture": list(terms.shape)}
 
-    def refuse(self, e: KithkinError) -> RecordDict:
-        """A word to the server instead of an answer."""
-        return self.wire.seal({"refused": e.problem})
+    def refuse(self, e: Exception) -> RecordDict:
+        """A word to the server instead of an answer: only what was written for it, since other texts name files."""
+        told = e.problem if isinstance(e, RefusedError) else f"{self.name} failed ({type(e).__name__}); its site.log says why."
+        return self.wire.seal({"refused": told})
 
     def _compute(self) -> Compute:
         terms = self.terms
@@ -238,15 +239,21 @@ class Site:
 
     def _keep(self, world: World) -> None:
         with self.disk():
-            try:
-                checkpoint.save(self.state, world)
-            except KithkinError as e:  # its remedy is that of a run on one machine
-                raise KithkinError(e.problem, f"Free some room at {self.name}; it keeps what it had.") from e
+            checkpoint.save(self.state, world)
 
     @contextmanager
     def disk(self) -> Generator[None, None, None]:
-        with disk_errors(self.state, f"Free some room at {self.name}; it keeps what it had."):
-            yield
+        remedy = f"Free some room at {self.name}; it keeps what it had."
+        try:
+            with disk_errors(self.state, remedy):
+                yield
+        except KithkinError as e:
+            cause = e.__cause__
+            while cause and not isinstance(cause, OSError):
+                cause = cause.__cause__
+            if not cause:
+                raise
+            raise RefusedError(f"Cannot write: {reason(cause)}.", f"{remedy} ({e.problem})") from e
 
     @contextmanager
     def at_work(self) -> Generator[None, None, None]:

@@ -26,8 +26,13 @@ def disk_errors(path: Path, remedy: str) -> Generator[None, None, None]:
     try:
         yield
     except OSError as e:
-        full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        raise KithkinError(f"Cannot write {path}: {'the disk is full' if full else e.strerror or e}.", remedy) from e
+        raise KithkinError(f"Cannot write {path}: {reason(e)}.", remedy) from e
+
+
+def reason(e: OSError) -> str:
+    """What a disk did not like, without the path."""
+    full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "the disk is full" if full else e.strerror or str(e)
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
