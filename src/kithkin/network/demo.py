@@ -37,7 +37,7 @@ sample_rate = 1.0
 width = 8
 lr = 0.01
 batch_size = 32
-eval_every = {rounds}
+eval_every = 2
 {own}"""
 OF_LISTS = "helpers = 3\ncandidates = 1\nwarmup_epochs = 10\n"
 
