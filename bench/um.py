@@ -1,6 +1,6 @@
 """Claims about UM-pFSSL at the paper's settings (CIFAR-10's shape, ResNet-9 width 64, M=5, R=2, nu=10, T=10, cohort of 10):
-search costs no more than the training of its round; after the search phase the mean round, refreshes included, costs the same
-within 10% from K=100 to K=400; a whole run of 200 rounds with evaluation every 5 takes 75 s or less on one H200.
+search costs about as much as the training of its round; after the search phase the mean round, refreshes included, costs the
+same within 10% from K=100 to K=400; a whole run of 200 rounds with evaluation every 5 takes 75 s or less on one H200.
 
 Pictures are random, which changes no shape: 600 a client, which a Dirichlet split at alpha 0.5 deals out.
 
