@@ -239,45 +239,20 @@ def _of_reports(name: str, argv: Sequence[str]) -> None:
     _tyro(f"kithkin {name}", getattr(commands, name.replace("-", "_")))(argv)
 
 
-def _report(argv: Sequence[str]) -> None:
-    """Write one page about one run, or several side by side."""
-    _of_reports("report", argv)
-
-
-def _watch(argv: Sequence[str]) -> None:
-    """Serve that page on this machine, up to date while runs go on."""
-    _of_reports("watch", argv)
-
-
-def _export_metrics(argv: Sequence[str]) -> None:
-    """Write a run's record as CSV or Parquet tables."""
-    _of_reports("export-metrics", argv)
-
-
 def _of_use(name: str, argv: Sequence[str]) -> None:
     from kithkin.use import commands
 
     _tyro(f"kithkin {name}", getattr(commands, name))(argv)
 
 
-def _predict(argv: Sequence[str]) -> None:
-    """Say what a client's model makes of pictures, and how sure it is."""
-    _of_use("predict", argv)
+def _command(about: str, room: Callable[[str, Sequence[str]], None], name: str) -> Callable[[Sequence[str]], None]:
+    """A command of a room that is imported only where the command is asked for; until then `about` says what it is."""
 
+    def command(argv: Sequence[str]) -> None:
+        room(name, argv)
 
-def _advise(argv: Sequence[str]) -> None:
-    """Say which pictures a client should label next."""
-    _of_use("advise", argv)
-
-
-def _export(argv: Sequence[str]) -> None:
-    """Write a client's model into one file that needs no kithkin."""
-    _of_use("export", argv)
-
-
-def _newcomer(argv: Sequence[str]) -> None:
-    """Let a new client join a finished run: helpers from its pool, a model of its own."""
-    _of_use("newcomer", argv)
+    command.__doc__ = about
+    return command
 
 
 def _paper(argv: Sequence[str]) -> None:
@@ -384,13 +359,15 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": _run,
     "resume": _resume,
     "compare": _compare,
-    "report": _report,
-    "watch": _watch,
-    "export-metrics": _export_metrics,
-    "predict": _predict,
-    "advise": _advise,
-    "export": _export,
-    "newcomer": _newcomer,
+    "report": _command("Write one page about one run, or several side by side.", _of_reports, "report"),
+    "watch": _command("Serve that page on this machine, up to date while runs go on.", _of_reports, "watch"),
+    "export-metrics": _command("Write a run's record as CSV or Parquet tables.", _of_reports, "export-metrics"),
+    "predict": _command("Say what a client's model makes of pictures, and how sure it is.", _of_use, "predict"),
+    "advise": _command("Say which pictures a client should label next.", _of_use, "advise"),
+    "export": _command("Write a client's model into one file that needs no kithkin.", _of_use, "export"),
+    "newcomer": _command(
+        "Let a new client join a finished run: helpers from its pool, a model of its own.", _of_use, "newcomer"
+    ),
     "explain": _explain,
     "demo": _demo,
     "methods": _methods,

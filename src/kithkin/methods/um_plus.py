@@ -169,6 +169,18 @@ def upload(cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:
     return (Parcel(cause, own.client, own.version, own.w, own.w.numel(), own.evidence),)
 
 
+def um_in(method: object) -> Um | None:
+    """Who keeps the helper lists of a method that has them."""
+    method = method.um if isinstance(method, UmPlus) else method
+    return method if isinstance(method, Um) else None
+
+
+def pool_in(server: object) -> Pool | None:
+    """The pool in the state of a server that has one."""
+    server = server.pool if isinstance(server, Commons) else server
+    return server if isinstance(server, Pool) else None
+
+
 def bias_of(layout: Layout) -> slice:
     """Where the last layer's bias lies."""
     for slot in layout.slots:

@@ -23,7 +23,7 @@ from kithkin.federation import Ledger, World, cohort
 from kithkin.methods import Method
 from kithkin.methods.base import Labels, Parcel
 from kithkin.methods.um import Newest, Pool
-from kithkin.methods.um_plus import Commons
+from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network.courier import FlowerCourier, Roster, added, without_list
 from kithkin.network.programs import FILE, die_with_parent
 from kithkin.network.terms import FederationFile, Terms, craft_of, read_federation, terms_from
@@ -73,7 +73,7 @@ class Company:
         if kept["sites"] != (sites := {str(k): sizes for k, sizes in roster.known.items()}):
             with disk_errors(self.kept, "Free some room."):
                 write_json(self.kept, kept | {"sites": sites})
-        pool = pool_of(world.server)
+        pool = pool_in(world.server)
         if pool is None:
             return world
         self.courier.lost.clear()
@@ -94,7 +94,7 @@ class Company:
         here = sorted(self.courier.roster.guests)
         if round == 0:
             return set(here)
-        pool = pool_of(world.server)
+        pool = pool_in(world.server)
         new = {k for k in here if pool and not any(h.version for h in pool.holds[k])}
         return new | cohort(self.config.seed, round, here, some(self.config.sample_rate))
 
@@ -113,12 +113,6 @@ class Company:
 
     def save_models(self, folder: Folder, world: World) -> None:
         """Nothing: every site keeps its own."""
-
-
-def pool_of(server: Any) -> Pool | None:
-    if isinstance(server, Commons):
-        return server.pool
-    return server if isinstance(server, Pool) else None
 
 
 def with_pool(server: Any, pool: Pool) -> Any:

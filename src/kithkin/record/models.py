@@ -21,8 +21,7 @@ from kithkin.federation import World
 from kithkin.helpers import Helper
 from kithkin.methods import Client, Method
 from kithkin.methods.base import SERVER
-from kithkin.methods.um import Um
-from kithkin.methods.um_plus import UmPlus
+from kithkin.methods.um_plus import UmPlus, um_in
 from kithkin.record.folder import write_tensors, write_whole
 
 
@@ -36,8 +35,8 @@ class Pooled:
 
 def pool_of(method: Method, clients: Sequence[Client], world: World) -> Pooled:
     """The pool of a run whose clients help each other; nothing for other methods."""
-    um = method.um if isinstance(method, UmPlus) else method
-    if not isinstance(um, Um) or um.M == 1:
+    um = um_in(method)
+    if not um or um.M == 1:
         return Pooled()
     if not isinstance(method, UmPlus):
         return Pooled({k: Helper(k, newest.version, newest.w) for k, newest in enumerate(world.server.models)})

@@ -42,8 +42,7 @@ from kithkin.federation import (
 )
 from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.base import Labels
-from kithkin.methods.um import Pool, Um
-from kithkin.methods.um_plus import Commons, UmPlus
+from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.nets import Build, builder, has_dropout, initial_vector, layout_of
 from kithkin.record import checkpoint
 from kithkin.record.audit import audit
@@ -524,13 +523,12 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         for k, sizes in enumerate(troupe.sizes())
     ]
     text = "".join(json.dumps(line) + "\n" for line in clients)
-    method, K = troupe.method, len(clients)
+    um, K = um_in(troupe.method), len(clients)  # the formulas know of no common model
     costs = {}
-    method = method.um if isinstance(method, UmPlus) else method  # the formulas know of no common model
-    if isinstance(method, Um) and method.M > 1:
+    if um and um.M > 1:
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
-        costs = paper_costs(K, method.M, method.R, min(method.F, n), method.nu, tau, n, troupe.w0.numel())
+        costs = paper_costs(K, um.M, um.R, min(um.F, n), um.nu, tau, n, troupe.w0.numel())
     labelled = [m for m in metrics if m["pseudo_error"] is not None]
     summary = {
         "method": own.short(config.method),
@@ -570,10 +568,10 @@ def compact(helpers: list[dict[str, Any]]) -> list[list[float]]:
 
 def helpers_of(world: World) -> list[list[dict[str, Any]]]:
     """Every client's helpers as the server knows them, best first; none where a method has none."""
-    server = world.server.pool if isinstance(world.server, Commons) else world.server
-    if not isinstance(server, Pool):
+    pool = pool_in(world.server)
+    if not pool:
         return [[] for _ in world.states]
-    return [[asdict(h) for h in sorted(held, key=lambda h: -h.relation)] for held in server.holds]
+    return [[asdict(h) for h in sorted(held, key=lambda h: -h.relation)] for held in pool.holds]
 
 
 def read_result(folder: Folder) -> Result:
