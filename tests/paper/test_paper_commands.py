@@ -120,7 +120,7 @@ def test_methods_and_alphas_choose_what_runs(kith: Any, tmp_path: Path, monkeypa
     assert [(c.config.method, c.config.alpha, c.config.seed) for c in asked] == [
         *(("um", 5.0, 0), ("local", 5.0, 0), ("um", 5.0, 1), ("local", 5.0, 1)),
     ]
-    assert {(c.config.device, c.config.lr) for c in asked} == {("cpu", 3e-3)}
+    assert {(c.config.device, c.config.lr) for c in asked} == {("cpu", 1e-3)}  # tuned.toml's
     assert asked[0].looks == {"features"}  # the t-SNE wants this run too
     assert (tmp_path / "results/drawn/fashion-mnist-short-tuned.md").exists()
 

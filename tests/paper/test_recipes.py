@@ -17,7 +17,7 @@ from kithkin.methods import METHODS
 from kithkin.paper import recipes
 from kithkin.paper.cells import Cell, gather
 from kithkin.paper.drawing import Picture, lacks, png
-from kithkin.paper.recipes import ALL, RECIPES, Plan, page
+from kithkin.paper.recipes import ALL, RECIPES, Plan, page, settled, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
@@ -79,14 +79,22 @@ def test_every_method_is_tuned_on_the_same_rates_with_a_seed_that_no_table_has()
     assert all(c.config.seed < 20 for c in RECIPES["cifar-10"].plan(Plan("paper", "tuned", 20)))
 
 
-def test_the_best_rate_is_named_once_all_were_run(tmp_path: Path):
-    cells = [c for c in RECIPES["tuning"].plan(PLAN) if c.row == ("fashion-mnist", "um")]
-    for cell, val in zip(cells, (0.5, 0.75, 0.25), strict=False):
-        put(cell, tmp_path, test=val)
-    line = "| fashion-mnist | um |  | 75.0 | 50.0 | 25.0 | not all run |"
-    assert line in text_of("tuning", tmp_path)
-    put(cells[3], tmp_path, test=0.6)
+def test_the_best_rate_is_named_once_its_neighbours_are_known_to_be_worse(tmp_path: Path):
+    cells = {c.column: c for c in RECIPES["tuning"].plan(PLAN) if c.row == ("fashion-mnist", "um")}
+    for lr, val in {3e-3: 0.5, 1e-3: 0.75, 1e-2: 0.25}.items():
+        put(cells[lr], tmp_path, test=val)
+    assert "| fashion-mnist | um |  | 75.0 | 50.0 | 25.0 | not settled |" in text_of("tuning", tmp_path)
+    put(cells[3e-4], tmp_path, test=0.6)
     assert "| fashion-mnist | um | 60.0 | 75.0 | 50.0 | 25.0 | 0.001 |" in text_of("tuning", tmp_path)
+
+
+def test_tuned_rates_are_those_that_the_committed_grid_settled():
+    grid = gather(RECIPES["tuning"].plan(PLAN), Path(__file__).parents[2] / "results")
+    choices = {row: best for row in grid.rows if (known := tried(grid, row)) and (best := settled(known))}
+    assert len(choices) >= 12
+    for (data, method), best in choices.items():
+        (cell,) = Plan("paper", "tuned", 1).cells("", "", data, method, 0.5)
+        assert (cell.settings.personal_lr if method == "pfedme" else cell.config.lr) == best, (data, method)
 
 
 def test_um_plus_joins_as_soon_as_it_is_a_method():
