@@ -655,8 +655,9 @@ RECIPES: dict[str, Recipe] = {
         "not in the paper",
         tuning_cells,
         tuning_draw,
-        "Every method has the same four rates to choose from; `--lr tuned` gives it the best, by validation pictures alone, once the "
-        "rates on both sides of it are known to be worse; until then the data set's usual one. pFedMe chooses that of its inner steps. Tables and figures have other seeds than this grid.",
+        "Every method has the same four rates to choose from; `--lr tuned` gives it the best, by validation pictures, once "
+        "the rates on both sides of it are known to be worse; until then the data set's usual one. pFedMe chooses that of its "
+        "inner steps. Tables and figures have other seeds than this grid.",
         f"{SHORT['*']} rounds ({SHORT['organamnist']} on OrganAMNIST), α = 0.5, seed {TUNING_SEED}",
     ),
 }
