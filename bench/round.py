@@ -23,7 +23,7 @@ from kithkin.compute import Compute, Eager, Fit, Lesson, Recipe, Workers, choose
 from kithkin.federation import cohort, open_world, play
 from kithkin.helpers import average
 from kithkin.nets import ResNet9, initial_vector
-from kithkin.record.run import assemble
+from kithkin.record.assembling import assemble
 
 
 def main() -> None:

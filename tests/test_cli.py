@@ -20,7 +20,7 @@ from kithkin.cli import main
 from kithkin.config import RunConfig
 from kithkin.errors import KithkinError
 from kithkin.methods import METHODS
-from kithkin.record.run import pick_device
+from kithkin.record.assembling import pick_device
 
 SIZES = "--clients 6 --width 2 --rounds 2 --epochs 1 --batch-size 64 --sample-rate 0.34 --device cpu"
 SMALL = f"{SIZES} --warmup-epochs 1 --mc-samples 2 --helpers 3 --candidates 2".split()

@@ -19,7 +19,8 @@ from kithkin.network.server import serve
 from kithkin.network.site import Holdings, Site, share_of_one_machine
 from kithkin.network.terms import Terms
 from kithkin.record import Folder, Result, run
-from kithkin.record.run import Quiet, assemble
+from kithkin.record.assembling import assemble
+from kithkin.record.run import Quiet
 
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # Flower stamps messages with them
 

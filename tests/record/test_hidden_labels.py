@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_runs import RUN, assert_same_run, flags, lines, record, weights
+from tiny_runs import assert_same_run, flags, lines, record, weights
 
 from kithkin.cli import settle
 from kithkin.data import Dataset, Split, deal, load
 from kithkin.federation import open_world
-from kithkin.record import Folder, Result
-from kithkin.record.run import Quiet, assemble, go_on
+from kithkin.record import Folder, Result, assembling
+from kithkin.record.assembling import assemble
+from kithkin.record.run import Quiet, go_on
 
 
 def train(out: Path, method: str, dataset: Dataset, split: Split, **more: Any) -> Result:
     """A run on this data, dealt in this way whatever its labels say."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RUN, "deal", lambda *_: split)
+        patch.setattr(assembling, "deal", lambda *_: split)
         federation = assemble(*settle(flags(method, rounds=2, checkpoint_every=1, **more)), dataset=dataset)
     folder = Folder(out)
     folder.create()

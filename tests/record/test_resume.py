@@ -27,8 +27,8 @@ from tiny_runs import (
 from kithkin.data import load
 from kithkin.errors import KithkinError
 from kithkin.federation import LocalCourier
+from kithkin.record import assembling, resume
 from kithkin.record import folder as folder_module
-from kithkin.record import resume
 
 Whole = Callable[..., Path]
 
@@ -122,15 +122,17 @@ def test_ctrl_c_while_writing_a_line_loses_and_repeats_none(
     assert_same_run(tmp_path / "run", whole("fixbn"))
 
 
-@pytest.mark.parametrize("step", ["write_models", "write_json"])
-def test_a_run_broken_off_while_finishing_goes_on(whole: Whole, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("room", "step"), [(assembling, "write_models"), (RUN, "write_json")], ids=["models", "summary"])
+def test_a_run_broken_off_while_finishing_goes_on(
+    whole: Whole, tmp_path: Path, room: Any, step: str, monkeypatch: pytest.MonkeyPatch
+):
     out = break_off(tmp_path / "run", "fixbn", 4)
 
     def broken(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(RUN, step, broken)
+        patch.setattr(room, step, broken)
         with pytest.raises(KeyboardInterrupt):
             resume(out)
     assert not (out / "summary.json").exists()

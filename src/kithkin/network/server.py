@@ -29,8 +29,9 @@ from kithkin.network.programs import FILE, die_with_parent
 from kithkin.network.terms import FederationFile, Terms, craft_of, read_federation, terms_from
 from kithkin.network.wire import Wire
 from kithkin.record import Display, Folder, Result, checkpoint
+from kithkin.record.assembling import manifest_of
 from kithkin.record.folder import disk_errors, write_json
-from kithkin.record.run import go_on, manifest_of, read_result, rounds_on_record
+from kithkin.record.run import go_on, read_result, rounds_on_record
 
 LOOK = 1.0  # seconds between two looks for sites while too few are there
 

@@ -21,8 +21,8 @@ from kithkin.network.server import serve
 from kithkin.network.site import Holdings, Site, share_of_one_machine
 from kithkin.network.terms import Numbers, Terms, terms_from
 from kithkin.record import Display, Folder, Result
+from kithkin.record.assembling import assemble
 from kithkin.record.folder import disk_errors, write_json
-from kithkin.record.run import assemble
 
 NEVER = 1e6  # seconds: nobody is left out of a simulated round
 

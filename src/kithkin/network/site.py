@@ -33,11 +33,11 @@ from kithkin.network.papers import Papers, read_papers
 from kithkin.network.terms import Craft, Terms, craft_of
 from kithkin.network.wire import Answer, RefusedError, Wire, parcel_lines, parcels_from
 from kithkin.record import checkpoint
+from kithkin.record.assembling import Federation, assemble, pick_device
 from kithkin.record.audit import audit
 from kithkin.record.folder import disk_errors, reason, write_json
 from kithkin.record.models import Pooled, write_models
 from kithkin.record.pack import unpack
-from kithkin.record.run import Federation, assemble, pick_device
 
 CLASSES = (*checkpoint.CLASSES, Answer, Parcel)
 

@@ -17,7 +17,7 @@ from kithkin.methods import entry_of
 from kithkin.paper.cells import Cell, fill, gather, strangers
 from kithkin.paper.drawing import Block, write_page
 from kithkin.paper.recipes import RECIPES, SEEDS, Plan, Rate, Scale, page, recipe_of
-from kithkin.record.run import pick_device
+from kithkin.record.assembling import pick_device
 
 RESULTS = Path("results")
 

@@ -16,8 +16,8 @@ from kithkin.compute import Predict
 from kithkin.federation import World
 from kithkin.helpers import relation
 from kithkin.helpers.relation import Terms
+from kithkin.record.assembling import Federation
 from kithkin.record.looks import confusion, features
-from kithkin.record.run import Federation
 
 PAIRS = 1500  # of the scatter of relations; rank correlations take them all
 

@@ -14,7 +14,7 @@ from kithkin.compute import Predict
 from kithkin.errors import KithkinError
 from kithkin.nets import Network
 from kithkin.nets.vector import LAYERS
-from kithkin.record.run import Federation
+from kithkin.record.assembling import Federation
 
 POINTS = 1000  # pictures of a t-SNE
 

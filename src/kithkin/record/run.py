@@ -1,53 +1,42 @@
-"""A whole run: assemble the federation, play its rounds, write everything down, and pick up again where it stopped."""
+"""A whole run: play a federation's rounds, write everything down, and pick up again where it stopped."""
 
 from __future__ import annotations
 
 import json
 import math
-import platform
 import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import pvariance
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from torch import Tensor
 
-import kithkin
 from kithkin import own
-from kithkin.compute import Graphs, Ticking, Workers, choose, one_thread, together
-from kithkin.config import RunConfig, as_json, from_json, some
-from kithkin.data import Dataset, Share, Split, deal, load, whole_name
+from kithkin.compute import Graphs, Ticking, one_thread
+from kithkin.config import RunConfig, from_json, some
 from kithkin.errors import KithkinError
 from kithkin.federation import (
-    Courier,
-    Exam,
     Ledger,
     LocalCourier,
     Marks,
     World,
-    cohort,
     cohort_size,
     mean_accuracy,
     open_world,
     paper_costs,
     play,
 )
-from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
-from kithkin.methods.base import Labels
+from kithkin.methods import check, entry_of
 from kithkin.methods.um_plus import pool_in, um_in
-from kithkin.nets import Build, builder, has_dropout, initial_vector, layout_of
 from kithkin.record import checkpoint
-from kithkin.record.audit import audit
+from kithkin.record.assembling import Federation, Troupe, assemble, sources
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
-from kithkin.record.models import pool_of, write_models
 
 
 class Display(Protocol):
@@ -94,215 +83,7 @@ class Result:
         return f"Result({s['method']} on {s['data']}: test {s['test_at_best_val']:.3f} at best validation, in {self.folder})"
 
 
-class Troupe(Protocol):
-    """What a run is played with: a federation in this process, or one that is spread over a network."""
-
-    @property
-    def config(self) -> RunConfig: ...
-
-    @property
-    def method(self) -> Method: ...
-
-    @property
-    def courier(self) -> Courier: ...
-
-    @property
-    def w0(self) -> Tensor: ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the classes."""
-        ...
-
-    @property
-    def picture(self) -> tuple[int, ...]:
-        """Channels, height and width."""
-        ...
-
-    def ready(self, world: World) -> World:
-        """The world as the next round finds it; may wait for clients."""
-        ...
-
-    def trained(self, round: int, world: World) -> set[int]:
-        """Who trains in a round."""
-        ...
-
-    def audited(self, labels: dict[int, Labels]) -> dict[str, Any]:
-        """How right the pseudo labels of the last round were."""
-        ...
-
-    def sizes(self) -> list[dict[str, Any]]:
-        """How many pictures each client has, and for what."""
-        ...
-
-    def digest(self) -> str | None:
-        """The hash of the split, where it is known."""
-        ...
-
-    def machine(self) -> dict[str, Any]: ...
-
-    def save_models(self, folder: Folder, world: World) -> None: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Federation:
-    """A run, assembled: everything that does not change while it goes on."""
-
-    config: RunConfig
-    settings: Any
-    split: Split
-    clients: Sequence[Client]
-    truth: Sequence[Tensor]  # classes of each client's unlabelled pictures: for the record, never for training
-    courier: LocalCourier
-    method: Method
-    w0: Tensor
-    names: tuple[str, ...]  # of the classes
-    build: Build  # the network
-    flip: bool  # whether a mirror image keeps its label
-
-    @property
-    def classes(self) -> int:
-        return len(self.names)
-
-    @property
-    def picture(self) -> tuple[int, int, int]:
-        _, channels, height, width = self.clients[0].images.shape
-        return channels, height, width
-
-    def place(self, tensor: Tensor) -> torch.device:
-        """Where a tensor belongs: models with the pool, everything else where it is worked on."""
-        return self.w0.device if tensor.shape == self.w0.shape else self.device
-
-    @property
-    def device(self) -> torch.device:
-        return self.clients[0].images.device
-
-    def models(self, world: World) -> list[list[Tensor]]:
-        """Every client's personal models."""
-        pairs = zip(self.clients, world.states, strict=True)
-        asked = [self.method.personal(world.server, client, state, world.round) for client, state in pairs]
-        return together(asked, self.courier.compute.work)
-
-    def ready(self, world: World) -> World:
-        return world
-
-    def trained(self, round: int, world: World) -> set[int]:
-        K = len(self.clients)
-        return set(range(K)) if round == 0 else cohort(self.config.seed, round, K, some(self.config.sample_rate))
-
-    def audited(self, labels: dict[int, Labels]) -> dict[str, Any]:
-        return audit(labels, self.truth, self.classes)
-
-    def sizes(self) -> list[dict[str, Any]]:
-        return [sizes_of(share) for share in self.split.shares]
-
-    def digest(self) -> str:
-        return self.split.digest()
-
-    def save_models(self, folder: Folder, world: World) -> None:
-        write_models(folder.models, dict(enumerate(self.models(world))), pool_of(self.method, self.clients, world))
-
-    def machine(self) -> dict[str, Any]:
-        compute = self.courier.compute
-        return {
-            "device": torch.cuda.get_device_name() if self.clients[0].images.is_cuda else "cpu",
-            "compute": type(compute).__name__.lower(),
-            "processes": compute.count if isinstance(compute, Workers) else 1,
-        }
-
-    def manifest(self) -> dict[str, Any]:
-        return manifest_of(self, self.settings)
-
-
-def manifest_of(troupe: Troupe, settings: Any) -> dict[str, Any]:
-    return {
-        "config": as_json(troupe.config),
-        "seed": troupe.config.seed,
-        "settings": asdict(settings),
-        "split_hash": troupe.digest(),
-        "model_numbers": troupe.w0.numel(),
-        "sources": sources(troupe.config),
-        "classes": list(troupe.names),
-        "picture": list(troupe.picture),
-        "machine": troupe.machine(),
-        "versions": {
-            "kithkin": kithkin.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
-def sizes_of(share: Share) -> dict[str, Any]:
-    return {
-        "labelled": len(share.labelled),
-        "unlabelled": len(share.unlabelled),
-        "val": len(share.val),
-        "test": len(share.test),
-        "label_ratio": share.label_ratio,
-    }
-
-
 Look = Callable[[Federation, World], None]
-
-
-def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Build | None = None) -> Federation:
-    """Load, deal, and set up every client; `build` may bring another network than the config's."""
-    entry_of(config.method)  # a wrong name is told before any data is read
-    config = config.checked().resolved()
-    config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
-    device = pick_device(config.device)
-    if dataset is None:
-        dataset = load(config.data, config.data_folder)
-        config = replace(config, data=whole_name(config.data))
-    K, alpha = some(config.clients), config.alpha
-    check(config.method, settings, K)
-    split = deal(dataset.labels, K, alpha, config.seed, config.label_ratio, dataset.name)
-    known = split.revealed() if sees_all_labels(settings) else split
-    images = torch.from_numpy(dataset.images).to(device)
-    labels = torch.from_numpy(dataset.labels).to(device)
-
-    def rows(positions: np.ndarray) -> Tensor:
-        return torch.from_numpy(positions).to(device)
-
-    clients: list[Client] = []
-    exams: list[Exam] = []
-    for k, share in enumerate(known.shares):
-        labelled = rows(share.labelled)
-        clients.append(Client(k, images, labelled, labels[labelled], rows(share.unlabelled), config.seed))
-        both = rows(np.concatenate([share.val, share.test]))
-        exams.append(Exam(both, labels[both], len(share.val)))
-
-    shape, classes = dataset.images.shape[1:], len(dataset.classes)
-    build = build or builder(config.model, shape, classes, some(config.width))
-    home = torch.device("cpu") if config.pool == "host" else device
-    module = build()
-    facts = (classes, has_dropout(module), shape[1] == 1)
-    method = method_for(config, settings, layout_of(module), dataset.flip, home, *facts)
-    courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
-    truth = [labels[client.unlabelled] for client in clients]
-    w0 = initial_vector(build, config.seed).to(home)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, dataset.flip)
-
-
-def sources(config: RunConfig) -> dict[str, str | None]:
-    """The sha256 of the files of a user's own model and method."""
-    return {what: own.source_hash(name) for what in ("model", "method") if own.is_own(name := getattr(config, what))}
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise KithkinError(f"There is no device '{name}'.", "Give --device auto, cpu, cuda or cuda:N.") from None
-    if device.type not in ("cpu", "cuda"):
-        raise KithkinError(f"Nothing here runs on '{name}'.", "Give --device auto, cpu, cuda or cuda:N.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise KithkinError("There is no CUDA device here.", "Give --device cpu, or install a CUDA build of torch.")
-    return device
 
 
 def home_of(config: RunConfig) -> Path:

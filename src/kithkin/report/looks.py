@@ -14,9 +14,9 @@ from kithkin.errors import KithkinError
 from kithkin.methods import entry_of
 from kithkin.own import is_own
 from kithkin.record import Folder
+from kithkin.record.assembling import Federation, assemble
 from kithkin.record.looks import confusion, features
 from kithkin.record.models import Models
-from kithkin.record.run import Federation, assemble
 
 PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked, over all its runs: some ten seconds
 

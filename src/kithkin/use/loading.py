@@ -17,9 +17,9 @@ from kithkin.data.own import as_pictures, fits
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.nets import Build, Network, builder, layout_of
+from kithkin.record.assembling import pick_device
 from kithkin.record.folder import Folder
 from kithkin.record.models import Models
-from kithkin.record.run import pick_device
 from kithkin.use.predicting import Predictions, ask, cast_votes
 
 PASSES = 10  # dropout passes behind an entropy, where the run's method has no such setting
