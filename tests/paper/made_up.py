@@ -8,7 +8,7 @@ from typing import Any
 
 from kithkin.config import as_json
 from kithkin.paper.cells import FORMAT, Cell, as_text
-from kithkin.paper.recipes import Plan
+from kithkin.paper.plan import Plan
 
 UM = {"data": "fashion-mnist", "method": "um", "alpha": 0.5}
 PLAN = Plan("short", "paper", seeds=1)
@@ -18,7 +18,13 @@ def cell(plan: Plan = PLAN, looks: tuple[str, ...] = (), **changes: Any) -> Cell
     return next(plan.cells("um", 0.5, looks=looks, **{**UM, **changes}))
 
 
-def record(cell: Cell, test: float = 0.5, moved: int = 1_000_000, confusion: Any = ((3, 1), (0, 4))) -> dict[str, Any]:
+def record(
+    cell: Cell,
+    test: float = 0.5,
+    moved: int = 1_000_000,
+    confusion: Any = ((3, 1), (0, 4)),
+    final: tuple[float, ...] = (0.25, 0.75),
+) -> dict[str, Any]:
     causes = {"warm-up": moved // 2, "search": moved // 2}
     summary = {
         "test_at_best_val": test,
@@ -50,7 +56,7 @@ def record(cell: Cell, test: float = 0.5, moved: int = 1_000_000, confusion: Any
         "summary": summary,
         "curves": {"round": [3, 6], "val": [0.3, None], "test": [0.2, test], "variance": [0.1, 0.02]},
         "label_error": [0.5, None, 0.25],
-        "clients": {"label_ratio": [0.1, 0.9], "test": [test, test], "final": [0.25, 0.75]},
+        "clients": {"label_ratio": [0.1, 0.9], "test": [test, test], "final": list(final)},
         "confusion": [list(row) for row in confusion],
         **{name: looks[name] for name in cell.looks},
     }

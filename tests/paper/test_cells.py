@@ -21,7 +21,7 @@ from kithkin.errors import KithkinError
 from kithkin.methods import METHODS
 from kithkin.paper import cells
 from kithkin.paper.cells import Cell, claimed, fill, gather, read, strangers
-from kithkin.paper.recipes import Plan
+from kithkin.paper.plan import Plan
 
 
 def test_a_key_stays_what_it_is():

@@ -12,7 +12,8 @@ from made_up import PLAN, put
 from kithkin.cli import main
 from kithkin.paper import cells
 from kithkin.paper.commands import regenerate
-from kithkin.paper.recipes import ALL, RECIPES, Plan
+from kithkin.paper.plan import Plan
+from kithkin.paper.recipes import ALL, RECIPES
 from kithkin.record import looks
 
 

@@ -69,7 +69,7 @@ def test_a_method_of_ours_has_no_published_value():
 
 @pytest.mark.parametrize("name", CELLS)
 def test_every_published_place_has_a_cell(name: str):
-    from kithkin.paper.recipes import Plan
+    from kithkin.paper.plan import Plan
 
     places = {(cell.row, cell.column) for cell in RECIPES[name].plan(Plan("paper", "paper", 1))}
     if name in ("refresh-period", "sample-rate"):

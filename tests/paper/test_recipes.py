@@ -13,11 +13,11 @@ from made_up import PLAN, put
 from PIL import Image
 
 from kithkin.config import DEFAULTS
-from kithkin.methods import METHODS
-from kithkin.paper import recipes
+from kithkin.paper import plan
 from kithkin.paper.cells import Cell, gather
 from kithkin.paper.drawing import Picture, lacks, png
-from kithkin.paper.recipes import ALL, RECIPES, Plan, page, settled, tried
+from kithkin.paper.plan import Plan
+from kithkin.paper.recipes import ALL, RECIPES, page, settled, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
@@ -56,6 +56,7 @@ def test_the_papers_setting_is_the_papers():
 def test_short_cuts_rounds_and_says_so_on_every_page(tmp_path: Path):
     assert {c.config.rounds for c in RECIPES["cifar-10"].plan(PLAN)} == {60}
     assert {c.config.rounds for c in RECIPES["organamnist"].plan(PLAN)} == {30}
+    assert {c.config.rounds for c in RECIPES["pathmnist"].plan(PLAN)} == {10}
     assert all("short: 60 rounds instead of 200" in text_of(name, tmp_path) for name in RECIPES if name != "tuning")
 
 
@@ -98,13 +99,20 @@ def test_tuned_rates_are_those_that_the_committed_grid_settled():
         assert (cell.settings.personal_lr if method == "pfedme" else cell.config.lr) == best, (data, method)
 
 
-def test_um_plus_joins_as_soon_as_it_is_a_method():
-    assert ("um-plus" in ALL) == ("um-plus" in METHODS)
-    assert {"um", "local", "fixavg-ft", "fedavg-sl", "pfedme"} <= set(ALL)
+def test_harmed_are_those_who_end_more_than_three_points_below_local_of_the_same_seed(tmp_path: Path):
+    plan = replace(PLAN, seeds=2)
+    ends = {("local", 0): (0.5, 0.5, 0.5, 0.5), ("um", 0): (0.48, 0.46, 0.5, 0.9), ("um", 1): (0.1, 0.1, 0.1, 0.1)}
+    for cell in RECIPES["fairness"].plan(plan):
+        (data, method), c = cell.row, cell.config
+        if data == "cifar-10" and c.alpha == 5 and (method, c.seed) in ends:
+            put(cell, tmp_path, final=ends[method, c.seed])
+    text = text_of("fairness", tmp_path, plan)
+    assert row(text, "cifar-10 um")[6:9] == ["0.0200 ± 0.0000 (n 2)", "28.0 ± 25.5 (n 2)", "25.0 (n 1)"]
+    assert row(text, "cifar-10 local")[6:9] == ["0.0200 (n 1)", "50.0 (n 1)", ""]
 
 
 def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(recipes.TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}, "pfedme": {"personal_lr": 0.25}})
+    monkeypatch.setitem(plan.TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}, "pfedme": {"personal_lr": 0.25}})
     tuned = Plan("paper", "tuned", 1)
     at = {c.row: c for c in RECIPES["fashion-mnist"].plan(tuned)}
     assert at["um"].config.lr == DEFAULTS["fashion-mnist"]["lr"]

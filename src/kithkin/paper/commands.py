@@ -16,7 +16,8 @@ from kithkin.errors import KithkinError, unknown
 from kithkin.methods import entry_of
 from kithkin.paper.cells import Cell, fill, gather, strangers
 from kithkin.paper.drawing import Block, write_page
-from kithkin.paper.recipes import RECIPES, SEEDS, Plan, Rate, Scale, page, recipe_of
+from kithkin.paper.plan import SEEDS, Plan, Rate, Scale
+from kithkin.paper.recipes import RECIPES, page, recipe_of
 from kithkin.record.assembling import pick_device
 
 RESULTS = Path("results")

@@ -6,18 +6,15 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from kithkin.cli import settle
-from kithkin.compare import worst_decile
-from kithkin.config import DEFAULTS, PAPER
+from kithkin.compare import HARM, worst_decile
+from kithkin.config import PAPER
 from kithkin.data.official import SOURCES
 from kithkin.errors import unknown
-from kithkin.methods import METHODS, check
 from kithkin.paper.cells import Cell, Grid, Record
 from kithkin.paper.drawing import (
     COLOURS,
@@ -37,25 +34,13 @@ from kithkin.paper.drawing import (
     table,
     write_on,
 )
+from kithkin.paper.plan import HOME, SHORT, Plan
 
-Scale = Literal["smoke", "short", "paper"]
-Rate = Literal["paper", "tuned"]
-
-HOME = Path(__file__).parent
 PUBLISHED: dict[str, Any] = tomllib.loads((HOME / "published.toml").read_text(encoding="utf-8"))
-TUNED: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HOME / "tuned.toml").read_text(encoding="utf-8"))
-
-SEEDS = {"smoke": 1, "short": 1, "paper": 20}
-ROUNDS = PAPER["*"]["rounds"]
-SHORT = {"*": 60, "organamnist": 30, "pathmnist": 30}
-SMOKE = {"clients": 6, "rounds": 2, "width": 2, "epochs": 1, "batch_size": 256, "sample_rate": 0.34, "device": "cpu"}
-SMOKE |= {"lr": 0.05, "compute": "eager"}  # a rate at which two rounds do something; nothing to share out
-SMOKE_OWN = {"helpers": 3, "candidates": 2, "warmup_epochs": 1, "mc_samples": 2, "inner_steps": 1, "finetune_epochs": 1}
-
 MAIN, MEDICAL = ("fashion-mnist", "cifar-10"), ("pathmnist", "organamnist")
 SUPERVISED = ("fedavg-sl", "fedprox-sl", "fedbn-sl")
 SEMI = ("fixavg", "fixprox", "fixbn", "fedper", "lg-fedavg", "pfedme", "um")
-OURS = tuple(name for name in ("um-plus", "local", "fixavg-ft") if name in METHODS)  # not in the paper
+OURS = ("um-plus", "local", "fixavg-ft")  # not in the paper
 ALL = (*SUPERVISED, *SEMI, *OURS)
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from
 TUNING_SEED = 100
@@ -64,56 +49,6 @@ SHORT_NAMES = {
     "pathmnist": ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM"),
     "organamnist": ("BLD", "LFH", "RF", "HRT", "LK", "RK", "LVR", "LL", "RL", "PCR", "SPL"),
 }
-
-
-@dataclass(frozen=True)
-class Plan:
-    """At which scale, with whose learning rate, and with how many seeds."""
-
-    scale: Scale = "paper"
-    rate: Rate = "paper"
-    seeds: int = 1
-
-    @property
-    def label(self) -> str:
-        """What a reader must know of the setting."""
-        rate = "the paper's learning rate 1e-4" if self.rate == "paper" else "tuned learning rates"
-        return {
-            "smoke": "**smoke: digits stand in for every data set, 6 clients, 2 rounds; it shows that all runs, nothing else**",
-            "short": f"**short: {SHORT['*']} rounds instead of {ROUNDS} ({SHORT['pathmnist']} on the medical sets)**; {rate}",
-            "paper": f"the paper's, {ROUNDS} rounds; {rate}",
-        }[self.scale]
-
-    @property
-    def stem(self) -> str:
-        return "".join(f"-{word}" for word in (self.scale, self.rate) if word != "paper")
-
-    @property
-    def alphas(self) -> tuple[float, ...]:
-        """In order of importance."""
-        return (0.5, 5.0) if self.scale == "smoke" else (0.5, 5.0, 1.0, 10.0)
-
-    def rounds(self, data: str) -> int:
-        return {"smoke": SMOKE["rounds"], "short": SHORT.get(data, SHORT["*"]), "paper": ROUNDS}[self.scale]
-
-    def cells(
-        self, row: Any, column: Any, data: str, method: str, alpha: float, looks: Sequence[str] = (), **own: Any
-    ) -> Iterator[Cell]:
-        """One place of a grid: a cell for each seed; looks at the models are for the first one."""
-        flags: dict[str, Any] = {"method": method, "data": data, "alpha": alpha, "preset": "paper", "eval_every": 10}
-        flags |= {"save_models": False, "rounds": self.rounds(data)}
-        if self.rate == "tuned":
-            flags |= {"lr": DEFAULTS[data]["lr"]} | TUNED.get(data, {}).get(method, {})
-        if self.scale == "short":
-            flags["eval_every"] = 5
-        if self.scale == "smoke":
-            mine = {name: value for name, value in SMOKE_OWN.items() if hasattr(METHODS[method].settings, name)}
-            flags |= {**SMOKE, **mine, "data": "digits", "eval_every": 1}
-        config, settings = settle({**flags, **own})
-        config = config.checked().resolved()
-        check(method, settings, config.clients or 0)
-        for seed in range(1 if looks else self.seeds):
-            yield Cell(replace(config, seed=seed), settings, row, column, frozenset(looks))
 
 
 @dataclass(frozen=True)
@@ -317,22 +252,39 @@ def curves_draw(grid: Grid, plan: Plan) -> list[Block]:
 def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
     alphas = sorted(grid.columns)
     figure, panels = sheet(grid, 1, len(MAIN), "Variance of test accuracy over clients, at the end", (4.2, 3.0))
-    heads = ["", *(f"{what}, α = {a:g}" for a in alphas for what in ("variance", "worst tenth"))]
+    heads = ["", *(f"{what}, α = {a:g}" for a in alphas for what in ("variance", "worst tenth", "harmed"))]
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "α", "variance")
         axes.set_xticks(range(len(alphas)), [f"{a:g}" for a in alphas])
+        alone = {a: {r["config"]["seed"]: r["clients"]["final"] for r in grid.at((data, "local"), a)} for a in alphas}
         for i, (_, method) in enumerate(row for row in grid.rows if row[0] == data):
-            var = {a: measured(grid, (data, method), a, lambda r: r["summary"]["final_test_var"]) for a in alphas}
-            worst = {a: measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"])) for a in alphas}
-            points = [(x, fmean(var[a])) for x, a in enumerate(alphas) if var[a]]
+            texts: list[str] = []
+            points: list[tuple[int, float]] = []
+            for x, a in enumerate(alphas):
+                var = measured(grid, (data, method), a, lambda r: r["summary"]["final_test_var"])
+                worst = measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"]))
+                harm = measured(grid, (data, method), a, partial(harmed, alone[a])) if method != "local" else []
+                texts += [here(var, 4), here(worst), here(harm)]
+                points += [(x, fmean(var))] if var else []
             if points:
                 style = {"linewidth": 1.2, **LINES[method]}
                 axes.plot(*zip(*points, strict=True), marker=MARKERS[i % 11], markersize=4, label=method, **style)
-            lines.append([f"{data} {method}", *(text for a in alphas for text in (here(var[a], 4), here(worst[a])))])
+            lines.append([f"{data} {method}", *texts])
     key_of(figure, panels)
-    caption = "Lower is fairer; a method that fails everybody alike is fair too, so the worst tenth (%) stands below."
+    caption = (
+        "Lower is fairer; a method that fails everybody alike is fair too, so below stand the worst tenth (%) and the harmed: "
+        "clients (%) that end more than 3 points below their own `local` model of the same seed."
+    )
     return [Picture("fairness", caption, figure), table(heads, lines)]
+
+
+def harmed(alone: dict[int, list[float]], record: Record) -> float | None:
+    """Clients, in percent, that end more than 3 points below where they come alone; None where that is not known."""
+    local = alone.get(record["config"]["seed"])
+    return (
+        100 * fmean(mine < its - HARM for mine, its in zip(record["clients"]["final"], local, strict=True)) if local else None
+    )
 
 
 # Figs. 7 and 10: how long to search, and how many helpers
@@ -389,7 +341,7 @@ def length_draw(grid: Grid, plan: Plan) -> list[Block]:
 # Fig. 11: confusion matrices
 def confusion_cells(plan: Plan) -> Iterator[Cell]:
     for data in MEDICAL:
-        for method in ("um", "mix", *(name for name in OURS if name == "um-plus")):
+        for method in ("um", "mix", "um-plus"):
             yield from plan.cells(data, method, data, method, 0.5)
 
 

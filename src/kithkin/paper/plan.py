@@ -1,0 +1,78 @@
+"""In which setting a recipe's cells are run: at which scale, with whose learning rate, and with how many seeds."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kithkin.cli import settle
+from kithkin.config import DEFAULTS, PAPER
+from kithkin.methods import METHODS, check
+from kithkin.paper.cells import Cell
+
+Scale = Literal["smoke", "short", "paper"]
+Rate = Literal["paper", "tuned"]
+
+HOME = Path(__file__).parent
+TUNED: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HOME / "tuned.toml").read_text(encoding="utf-8"))
+
+SEEDS = {"smoke": 1, "short": 1, "paper": 20}
+ROUNDS = PAPER["*"]["rounds"]
+SHORT = {"*": 60, "organamnist": 30, "pathmnist": 10}  # rounds; on the medical sets every client trains in each
+SMOKE = {"clients": 6, "rounds": 2, "width": 2, "epochs": 1, "batch_size": 256, "sample_rate": 0.34, "device": "cpu"}
+SMOKE |= {"lr": 0.05, "compute": "eager"}  # a rate at which two rounds do something; nothing to share out
+SMOKE_OWN = {"helpers": 3, "candidates": 2, "warmup_epochs": 1, "mc_samples": 2, "inner_steps": 1, "finetune_epochs": 1}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """At which scale, with whose learning rate, and with how many seeds."""
+
+    scale: Scale = "paper"
+    rate: Rate = "paper"
+    seeds: int = 1
+
+    @property
+    def label(self) -> str:
+        """What a reader must know of the setting."""
+        rate = "the paper's learning rate 1e-4" if self.rate == "paper" else "tuned learning rates"
+        return {
+            "smoke": "**smoke: digits stand in for every data set, 6 clients, 2 rounds; it shows that all runs, nothing else**",
+            "short": f"**short: {SHORT['*']} rounds instead of {ROUNDS} ({SHORT['organamnist']} on OrganAMNIST, "
+            f"{SHORT['pathmnist']} on PathMNIST)**; {rate}",
+            "paper": f"the paper's, {ROUNDS} rounds; {rate}",
+        }[self.scale]
+
+    @property
+    def stem(self) -> str:
+        return "".join(f"-{word}" for word in (self.scale, self.rate) if word != "paper")
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """In order of importance."""
+        return (0.5, 5.0) if self.scale == "smoke" else (0.5, 5.0, 1.0, 10.0)
+
+    def rounds(self, data: str) -> int:
+        return {"smoke": SMOKE["rounds"], "short": SHORT.get(data, SHORT["*"]), "paper": ROUNDS}[self.scale]
+
+    def cells(
+        self, row: Any, column: Any, data: str, method: str, alpha: float, looks: Sequence[str] = (), **own: Any
+    ) -> Iterator[Cell]:
+        """One place of a grid: a cell for each seed; looks at the models are for the first one."""
+        flags: dict[str, Any] = {"method": method, "data": data, "alpha": alpha, "preset": "paper", "eval_every": 10}
+        flags |= {"save_models": False, "rounds": self.rounds(data)}
+        if self.rate == "tuned":
+            flags |= {"lr": DEFAULTS[data]["lr"]} | TUNED.get(data, {}).get(method, {})
+        if self.scale == "short":
+            flags["eval_every"] = 5
+        if self.scale == "smoke":
+            mine = {name: value for name, value in SMOKE_OWN.items() if hasattr(METHODS[method].settings, name)}
+            flags |= {**SMOKE, **mine, "data": "digits", "eval_every": 1}
+        config, settings = settle({**flags, **own})
+        config = config.checked().resolved()
+        check(method, settings, config.clients or 0)
+        for seed in range(1 if looks else self.seeds):
+            yield Cell(replace(config, seed=seed), settings, row, column, frozenset(looks))
