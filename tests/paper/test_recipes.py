@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def some(name: str, chosen: Callable[[Cell], bool], plan: Plan = PLAN) -> Cell:
 
 def test_the_names_are_those_that_were_promised():
     tables = ["fashion-mnist", "cifar-10", "components", "refresh-period", "sample-rate", "pathmnist", "organamnist", "costs"]
-    assert set(RECIPES) == {*tables, *FIGURES, "tuning"}
+    assert set(RECIPES) == {*tables, *FIGURES, "parts", "tuning"}
 
 
 def test_the_papers_setting_is_the_papers():
@@ -109,6 +109,17 @@ def test_harmed_are_those_who_end_more_than_three_points_below_local_of_the_same
     text = text_of("fairness", tmp_path, plan)
     assert row(text, "cifar-10 um")[6:9] == ["0.0200 ± 0.0000 (n 2)", "28.0 ± 25.5 (n 2)", "25.0 (n 1)"]
     assert row(text, "cifar-10 local")[6:9] == ["0.0200 (n 1)", "50.0 (n 1)", ""]
+
+
+def test_every_part_of_um_plus_is_taken_away_by_itself(tmp_path: Path):
+    cells = [c for c in RECIPES["parts"].plan(PLAN) if c.column == "cifar-10"]
+    whole = asdict(cells[0].settings)
+    changed = {c.row: {k for k, v in asdict(c.settings).items() if v != whole[k]} for c in cells}
+    assert changed.pop("no helpers") == {"helpers", "candidates"}
+    assert changed.pop("um-plus") == set()
+    assert all(len(names) <= 1 for names in changed.values())
+    put(cells[2], tmp_path, test=0.75)
+    assert row(text_of("parts", tmp_path), "no helpers")[4:] == ["75.0 (n 1)", "0.0200 (n 1)", "25.0 (n 1)", "50.0 (n 1)"]
 
 
 def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known(monkeypatch: pytest.MonkeyPatch):
