@@ -471,9 +471,7 @@ def part_draw(grid: Grid, plan: Plan) -> list[Block]:
         [name, *(here(measured(grid, name, data, measures[what][0]), measures[what][1]) for data, what in places)]
         for name in PARTS
     ]
-    words = (
-        "α = 0.5. Labelled: pictures that got a label in the last round, of those without; label error: of those labels."
-    )
+    words = "α = 0.5. Labelled: pictures that got a label in the last round, of those without; label error: of those labels."
     return [words, table(["", *map(": ".join, places)], lines)]
 
 
