@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from kithkin.cli import settle
 from kithkin.config import DEFAULTS, PAPER, RunConfig, as_json, from_json
 from kithkin.data.official import SOURCES
 from kithkin.errors import KithkinError
-from kithkin.methods import METHODS, check
+from kithkin.methods import METHODS, FedAvg, check, method_for
+from kithkin.nets import layout_of
 
 PAPERS = {
     "clients": 100, "sample_rate": 0.1, "rounds": 200, "epochs": 5, "batch_size": 64, "lr": 1e-4, "momentum": 0.9, "width": 64,
@@ -64,6 +67,16 @@ def test_resolving_leaves_nothing_open_and_is_lawful(data: str, preset: Any):
     assert not [k for k in values(config) if k != "label_ratio" and getattr(config, k) is None]
     assert config.resolved() == config
     check("um", METHODS["um"].settings, config.clients or 0)
+
+
+@pytest.mark.parametrize(
+    ("flip", "usual", "mirrored"), [("auto", True, True), ("auto", False, False), ("yes", False, True), ("no", True, False)]
+)
+def test_ones_own_word_on_mirroring_wins_over_what_is_known_of_the_data_set(flip: Any, usual: bool, mirrored: bool):
+    config = RunConfig(method="fixavg", flip=flip).resolved()
+    method = method_for(config, METHODS["fixavg"].settings, layout_of(nn.Linear(2, 2)), usual, torch.device("cpu"))
+    assert isinstance(method, FedAvg)
+    assert method.recipe.flip is mirrored
 
 
 def test_presets_are_about_known_data_sets():

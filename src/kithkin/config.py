@@ -43,6 +43,8 @@ class RunConfig:
     """resnet9, or your own network: module:function or file.py:function, which builds an nn.Module (docs/own-model.md)."""
     width: int | None = None
     """Channels of ResNet-9's first layer; the paper's network has 64."""
+    flip: Literal["auto", "yes", "no"] = "auto"
+    """Whether a mirror image keeps its label, so that augmentation may mirror; auto: by the data set, no for your own."""
     seed: int = 0
     """Everything random follows from it: split, start, cohorts, batches, dropout."""
     eval_every: int = 1
@@ -69,6 +71,10 @@ class RunConfig:
         table = PAPER if self.preset == "paper" else DEFAULTS
         values = {**table["*"], **table.get(self.data, {})}
         return replace(self, **{k: v for k, v in values.items() if getattr(self, k) is None})
+
+    def flips(self, usual: bool) -> bool:
+        """Whether pictures may be mirrored, where the data set says `usual`."""
+        return usual if self.flip == "auto" else self.flip == "yes"
 
     def checked(self) -> RunConfig:
         """Itself, if every value is lawful whatever the data."""

@@ -55,6 +55,7 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (("shape = [1, 8, 8]", ""), "does not say 'shape'"),
         (("places = 3", "placs = 3"), "placs"),
         (("rounds = 4", "rounds = 4\nalpha = 0.5"), "'alpha'"),
+        (("rounds = 4", 'rounds = 4\nflip = "yes"'), "'flip'"),
         (("rounds = 4", "runds = 4"), "runds"),
         (('method = "um"', 'method = "fedavg-sl"'), "setting of fedavg-sl"),
         (("helpers = 2", "helpers = 9"), "--helpers"),

@@ -297,8 +297,8 @@ def method_for(
     dropout: bool = True,
     signals: bool = False,
 ) -> Method:
-    """The method that a resolved config asks for, on a network of this layout."""
-    training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, flip)
+    """The method that a resolved config asks for, on a network of this layout; `flip` is what is known of the data set."""
+    training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, config.flips(flip))
     setting = Setting(layout, training, some(config.rounds), config.seed, device, classes, dropout, signals)
     return entry_of(config.method).make(settings, setting)
 

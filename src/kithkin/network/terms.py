@@ -21,7 +21,7 @@ from kithkin.own import is_own
 
 Numbers = Literal["fp32", "fp16", "bf16"]
 OF_ONE_MACHINE = ("data", "clients", "alpha", "label_ratio", "device", "compute", "precision", "pool", "preset")
-OF_ONE_MACHINE += ("data_folder", "save_models", "checkpoint_every")
+OF_ONE_MACHINE += ("data_folder", "save_models", "checkpoint_every", "flip")  # flip stands above [run], as true or false
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,8 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, dataset.flip)
+    flip = config.flips(dataset.flip)
+    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip)
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:
