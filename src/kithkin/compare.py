@@ -139,7 +139,7 @@ def rows(results: Sequence[Result]) -> list[Row]:
             megabytes=fmean((r.summary["down_bytes"] + r.summary["up_bytes"]) / 1e6 for r in group),
             seconds=fmean(r.summary["seconds"] for r in group),
             gain=fmean(gains) if gains else math.nan,
-            harmed=fmean(g < -HARM for g in gains) if gains else math.nan,
+            harmed=harmed(gains) if gains else math.nan,
         )
         table.append(row)
     return table
@@ -157,6 +157,15 @@ def by_itself(results: Sequence[Result]) -> dict[tuple[float, int], list[float]]
 
 def gains_over(local: Sequence[float] | None, own: Sequence[float]) -> list[float]:
     return [] if local is None else [b - a for a, b in zip(local, own, strict=True)]
+
+
+def harmed(gains: Sequence[float]) -> float:
+    """The share of clients that end more than 3 points below their own local model, by their gains over it.
+
+    >>> harmed([0.1, -0.01, -0.05, 0.0])
+    0.25
+    """
+    return fmean(gain < -HARM for gain in gains)
 
 
 def worst_decile(values: Sequence[float]) -> float:

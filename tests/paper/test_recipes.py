@@ -13,10 +13,9 @@ from made_up import PLAN, put
 from PIL import Image
 
 from kithkin.config import DEFAULTS
-from kithkin.paper import plan
 from kithkin.paper.cells import Cell, gather
 from kithkin.paper.drawing import Picture, lacks, png
-from kithkin.paper.plan import Plan
+from kithkin.paper.plan import TUNED, Plan
 from kithkin.paper.recipes import ALL, RECIPES, page, settled, tried
 
 PAPER = Plan("paper", "paper", 1)
@@ -123,7 +122,7 @@ def test_every_part_of_um_plus_is_taken_away_by_itself(tmp_path: Path):
 
 
 def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(plan.TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}, "pfedme": {"personal_lr": 0.25}})
+    monkeypatch.setitem(TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}, "pfedme": {"personal_lr": 0.25}})
     tuned = Plan("paper", "tuned", 1)
     at = {c.row: c for c in RECIPES["fashion-mnist"].plan(tuned)}
     assert at["um"].config.lr == DEFAULTS["fashion-mnist"]["lr"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kithkin.compare import HARM, worst_decile
+from kithkin.compare import gains_over, harmed, worst_decile
 from kithkin.config import PAPER
 from kithkin.data.official import SOURCES
 from kithkin.errors import unknown
@@ -276,7 +276,7 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
             for x, a in enumerate(alphas):
                 var = measured(grid, (data, method), a, lambda r: r["summary"]["final_test_var"])
                 worst = measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"]))
-                harm = measured(grid, (data, method), a, partial(harmed, alone[a])) if method != "local" else []
+                harm = measured(grid, (data, method), a, partial(harmed_share, alone[a])) if method != "local" else []
                 texts += [here(var, 4), here(worst), here(harm)]
                 points += [(x, fmean(var))] if var else []
             if points:
@@ -291,12 +291,10 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
     return [Picture("fairness", caption, figure), table(heads, lines)]
 
 
-def harmed(alone: dict[int, list[float]], record: Record) -> float | None:
-    """Clients, in percent, that end more than 3 points below where they come alone; None where that is not known."""
-    local = alone.get(record["config"]["seed"])
-    return (
-        100 * fmean(mine < its - HARM for mine, its in zip(record["clients"]["final"], local, strict=True)) if local else None
-    )
+def harmed_share(alone: dict[int, list[float]], record: Record) -> float | None:
+    """In percent; None where nobody was seen to train alone with this seed."""
+    gains = gains_over(alone.get(record["config"]["seed"]), record["clients"]["final"])
+    return 100 * harmed(gains) if gains else None
 
 
 # Figs. 7 and 10: how long to search, and how many helpers

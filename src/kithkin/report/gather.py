@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import kithkin
-from kithkin.compare import HARM, worst_decile
+from kithkin.compare import HARM, harmed, worst_decile
 from kithkin.config import RunConfig, from_json
 from kithkin.data import Split, deal, load
 from kithkin.data.picture import class_counts
@@ -361,4 +361,4 @@ def compare_with(local: Sequence[float | None] | None, run: dict[str, Any]) -> N
     gains = [None if a is None or b is None else b - a for a, b in zip(local, clients["test"], strict=True)]
     clients["gain"] = rounded(gains)
     if known(gains):
-        run["headline"] |= {"gain": rounded(fmean(known(gains))), "harmed": rounded(fmean(g < -HARM for g in known(gains)))}
+        run["headline"] |= {"gain": rounded(fmean(known(gains))), "harmed": rounded(harmed(known(gains)))}
