@@ -86,7 +86,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     (fit,) = fake.fits
     prior = shift(log(4.875 / 3), log(1.125 / 3))  # 3 labelled, 7/8 and 1/8 voted, 1 each
     close(fit.w, W0 + 5 + prior)
-    assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True)
+    assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True, views="weak")  # everyone is right: it knows them
     assert fit.lesson.targets.tolist() == [[7 / 8, 1 / 8], [5 / 8, 3 / 8]]
     assert fit.lesson.weights.tolist() == [1, 0]
     assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])
@@ -120,6 +120,27 @@ def test_certain_means_at_least_the_threshold(threshold, taken):
     world, _ = play(method, LocalCourier(alone, [], fake), open_world(method, alone, W0), {0})
     _, labels = play(method, LocalCourier(alone, [], fake), world, {0})
     assert int(labels[0].taken.sum()) == taken
+
+
+@pytest.mark.parametrize(
+    ("right", "flip", "views", "shown"),
+    [(1.0, True, "auto", "weak"), (0.8, True, "auto", "plain"), (1.0, False, "auto", "plain"), (0.8, True, "weak", "weak")],
+)
+def test_pictures_are_moved_once_the_common_model_knows_them(right: float, flip: bool, views: str, shown: str):
+    """Of ten labelled pictures, all of class 0, the common model is right on all or on eight."""
+
+    def answer(job: Predict) -> torch.Tensor:
+        p = torch.tensor([[1.0, 0.0]]).repeat(len(job.rows), 1)
+        p[round(right * 10) :] = torch.tensor([0.0, 1.0])
+        return p
+
+    setting = replace(SETTING, layout=BIASED, training=replace(SETTING.training, flip=flip))
+    settings = replace(METHODS["um-plus"].settings, **ALONE, views=views, relation="accuracy")
+    method, fake = METHODS["um-plus"].make(settings, setting), Scripted(predict=answer)
+    alone = [client(0, 10, 2)]
+    world, _ = play(method, LocalCourier(alone, [], fake), open_world(method, alone, W0), {0})
+    play(method, LocalCourier(alone, [], fake), world, {0})
+    assert [fit.recipe.views for fit in fake.fits] == ["weak" if views == "weak" else "plain", shown]
 
 
 def test_fine_tuning_starts_from_the_steady_model_and_leaves_no_trace():

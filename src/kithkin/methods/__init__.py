@@ -77,8 +77,8 @@ class UmPlusSettings(ListSettings):
     """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
     window: float = 0.2
     """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
-    views: Literal["plain", "weak", "strong"] = "plain"
-    """How unlabelled pictures are augmented for training; labelled ones at most weakly."""
+    views: Literal["auto", "plain", "weak", "strong"] = "auto"
+    """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until they are known."""
     tune_epochs: int = 0
     """Local passes over the client's data before each evaluation."""
     tune_lr: float = 0.1
@@ -196,9 +196,11 @@ def _um(s: UmSettings | UmPlusSettings, at: Setting, **more: Any) -> Um:
 
 def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     _need_head(at)
-    um = _um(s, at, views=s.views)
+    auto = s.views == "auto"
+    um = _um(s, at, views="plain" if auto else s.views)
+    moved = replace(um.recipe, views="weak") if auto and at.training.flip else um.recipe
     tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
-    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, tune)
+    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, moved, tune)
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
@@ -258,7 +260,7 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
-    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus),
+    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=2),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),

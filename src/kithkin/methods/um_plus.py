@@ -1,6 +1,6 @@
 """UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
 
-It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes five things. What each gives: docs/um-plus.md.
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes six things. What each gives: docs/um-plus.md.
 
 start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
           helpers that started from different places.
@@ -14,6 +14,9 @@ vote      A pseudo label is the mean answer of own, helpers' and common model, w
           the weight must name the same class: one model's confidence is not competence.
 sum       Each step takes both losses as they are, as FixMatch does: a client with few labels learns from them at full pace,
           and what it learnt weighs little in the mean.
+views     Pictures are shown as they are until the common model knows them (its relation to the client is KNOWN or more), and
+          from then on mirrored and shifted: plain ones teach faster, and then have nothing left to teach. Not where a mirror
+          image has another label.
 steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
 
 pi_k      class frequencies of client k: its labelled pictures, the pseudo labels it took last, and `smoothing` for each class
@@ -37,6 +40,8 @@ from kithkin.helpers import Helper, HelperList, average, entropy, vote
 from kithkin.methods.base import SERVER, Brief, Cause, Client, Labels, Parcel, Reply
 from kithkin.methods.um import Pool, Um, UmState, held, unpack
 from kithkin.nets import Layout
+
+KNOWN = 0.9  # the relation from which on pictures are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,7 @@ class UmPlus:
     threshold: float
     smoothing: float
     window: float
+    moved: Recipe  # for clients whose pictures the common model knows
     tune: Recipe | None  # local training before evaluation, if any
     opening_round: bool = True
 
@@ -101,7 +107,8 @@ class UmPlus:
         votes = (y * taken[:, None]).sum(0)
         prior = self.log_prior(client, votes)
         lesson = client.lesson(y, taken.float())
-        fitted = await Fit(self.with_prior(common.w, prior), lesson, self.um.recipe, client.key(brief.round, "fit"))
+        recipe = self.moved if common.relation >= KNOWN else self.um.recipe
+        fitted = await Fit(self.with_prior(common.w, prior), lesson, recipe, client.key(brief.round, "fit"))
         helpers = await self.renew(client, helpers, fitted.w, prior)
         state = PlusState(helpers, refused, votes)
         examples = len(client.labelled) + int(taken.sum())
