@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from markdown_it import MarkdownIt
@@ -55,6 +56,7 @@ class Picture:
 
 Block = str | Picture
 Measure = Callable[[Record], float | None]
+Value = TypeVar("Value")
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -110,9 +112,10 @@ def lacks(grid: Grid, most: int = 6) -> str:
 
 def sheet(grid: Grid, rows: int, columns: int, title: str, size: tuple[float, float] = (3.2, 2.6)) -> tuple[Figure, np.ndarray]:
     """An empty figure of so many panels, which says what it lacks."""
-    figure = Figure((max(5.0, columns * size[0]), rows * size[1] + 0.9), facecolor="white", layout="constrained")
+    width = max(5.0, columns * size[0])
+    figure = Figure((width, rows * size[1] + 0.9), facecolor="white", layout="constrained")
     figure.suptitle(title, fontsize=11, fontweight="bold")
-    figure.supxlabel(lacks(grid), fontsize=7, color=GREY)
+    figure.supxlabel(textwrap.fill(lacks(grid), int(17 * width)), fontsize=7, color=GREY)
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes in panels.flat:
         axes.grid(color="#EEEEEE", linewidth=0.7)
@@ -120,6 +123,12 @@ def sheet(grid: Grid, rows: int, columns: int, title: str, size: tuple[float, fl
         axes.tick_params(labelsize=8, length=0)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, panels
+
+
+def panels_of(values: Iterable[Value], known: Iterable[Any]) -> list[Value]:
+    """The values that get a panel: those of which something is known, or all where nothing is."""
+    values, known = list(values), set(known)
+    return [value for value in values if value in known] or values
 
 
 def write_on(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:

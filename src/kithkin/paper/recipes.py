@@ -30,6 +30,7 @@ from kithkin.paper.drawing import (
     mean_curve,
     measured,
     named,
+    panels_of,
     sheet,
     table,
     write_on,
@@ -166,8 +167,9 @@ def component_draw(grid: Grid, plan: Plan) -> list[Block]:
 
 
 def label_error_draw(grid: Grid, plan: Plan) -> list[Block]:
-    figure, panels = sheet(grid, 1, len(grid.rows), "Wrong pseudo labels by the terms of the relation", (4.0, 2.8))
-    for axes, row in zip(panels.flat, grid.rows, strict=True):
+    rows = panels_of(grid.rows, (row for row, _ in grid.found))
+    figure, panels = sheet(grid, 1, len(rows), "Wrong pseudo labels by the terms of the relation", (4.0, 2.8))
+    for axes, row in zip(panels.flat, rows, strict=True):
         write_on(axes, row, "round", "label error")
         for (terms, name), colour, style in zip(TERMS.items(), COLOURS, ("-", "--", ":"), strict=False):
             curve = mean_curve([r["label_error"] for r in grid.at(row, terms)])
@@ -188,14 +190,15 @@ def _percent(value: float | None) -> float | None:
 
 
 def features_draw(grid: Grid, plan: Plan) -> list[Block]:
-    figure, panels = sheet(grid, 1, len(TERMS), "Latent features (t-SNE)", (3.2, 3.2))
-    for axes, (terms, name) in zip(panels.flat, TERMS.items(), strict=True):
-        write_on(axes, name)
+    shown = panels_of(TERMS, (terms for _, terms in grid.found))
+    figure, panels = sheet(grid, 1, len(shown), "Latent features (t-SNE)", (3.2, 3.2))
+    for axes, terms in zip(panels.flat, shown, strict=True):
+        write_on(axes, TERMS[terms])
         axes.set(xticks=[], yticks=[])
         for record in grid.at(grid.rows[0], terms)[:1]:
             seen = record["features"]
             x, y, c = (np.array(seen[part]) for part in ("x", "y", "class"))
-            write_on(axes, f"{name}: model of client {seen['model_of']}")
+            write_on(axes, f"{TERMS[terms]}: model of client {seen['model_of']}")
             for k, label in enumerate(_classes(record)):
                 mine = c == k
                 axes.scatter(x[mine], y[mine], 9, COLOURS[k % 11], marker=MARKERS[k % 11], linewidths=0, label=label)
@@ -243,7 +246,8 @@ def all_cells(methods: Sequence[str], plan: Plan) -> Iterator[Cell]:
 def curves_draw(grid: Grid, plan: Plan) -> list[Block]:
     blocks: list[Block] = []
     for data in MAIN:
-        alphas = sorted(grid.columns)
+        known = [alpha for alpha in grid.columns if any(grid.at((data, method), alpha) for method in ALL)]
+        alphas = panels_of(sorted(grid.columns), known)
         figure, panels = sheet(grid, 1, len(alphas), f"Mean validation accuracy, {data}", (2.9, 2.9))
         for axes, alpha in zip(panels.flat, alphas, strict=True):
             write_on(axes, f"α = {alpha:g}", "round", "validation accuracy")
@@ -356,11 +360,13 @@ def confusion_cells(plan: Plan) -> Iterator[Cell]:
 
 
 def confusion_draw(grid: Grid, plan: Plan) -> list[Block]:
-    figure, panels = sheet(grid, len(grid.rows), len(grid.columns), "Confusion matrices of all clients", (4.4, 4.2))
+    rows = panels_of(grid.rows, (data for data, _ in grid.found))
+    columns = panels_of(grid.columns, (method for _, method in grid.found))
+    figure, panels = sheet(grid, len(rows), len(columns), "Confusion matrices of all clients", (4.4, 4.2))
     lines: list[list[str]] = []
-    for i, data in enumerate(grid.rows):
+    for i, data in enumerate(rows):
         recall: dict[str, np.ndarray] = {}
-        for axes, method in zip(panels[i], grid.columns, strict=True):
+        for axes, method in zip(panels[i], columns, strict=True):
             write_on(axes, f"{data}, {method}", "predicted", "true")
             axes.grid(False)
             records = grid.at(data, method)
@@ -422,9 +428,10 @@ def relation_cells(plan: Plan) -> Iterator[Cell]:
 
 
 def relation_draw(grid: Grid, plan: Plan) -> list[Block]:
-    figure, panels = sheet(grid, len(MAIN), len(TERMS), "Relation of a pair against the truth", (3.1, 2.8))
+    rows = panels_of(MAIN, (data for data, _ in grid.found))
+    figure, panels = sheet(grid, len(rows), len(TERMS), "Relation of a pair against the truth", (3.1, 2.8))
     lines: list[list[str]] = []
-    for i, data in enumerate(MAIN):
+    for i, data in enumerate(rows):
         for axes, (terms, name) in zip(panels[i], TERMS.items(), strict=True):
             write_on(axes, f"{data}, {name}", f"relation by {terms}", "true accuracy of w_j on k")
             axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
