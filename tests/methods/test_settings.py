@@ -27,6 +27,7 @@ AT_LEAST_ZERO = {
     "lambda_u": ["fixavg", "pfedme"],
     "fedavg_rounds": ["lg-fedavg"],
     "window": ["um-plus"],
+    "known": ["um-plus"],
     "tune_epochs": ["um-plus"],
     "tune_lr": ["um-plus"],
 }

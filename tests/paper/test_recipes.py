@@ -131,6 +131,13 @@ def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known
     assert {c.config.lr for c in RECIPES["fashion-mnist"].plan(PAPER)} == {1e-4}
 
 
+def test_a_flag_beside_the_rate_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(TUNED, "fashion-mnist", {"um": {"lr": 0.125}, "um-plus": {"views": "weak", "tune_epochs": 0}})
+    told = "tuned learning rates (um-plus on fashion-mnist with views weak, tune epochs 0)."
+    assert told in text_of("fashion-mnist", tmp_path, Plan("short", "tuned", 1))
+    assert "um-plus on" not in text_of("fashion-mnist", tmp_path, PLAN)
+
+
 def test_cells_that_several_recipes_want_are_one():
     def files(name: str, plan: Plan = PAPER) -> set[str]:
         return {c.file for c in RECIPES[name].plan(plan)}

@@ -79,7 +79,9 @@ class UmPlusSettings(ListSettings):
     """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
     views: Literal["auto", "plain", "weak", "strong"] = "auto"
     """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until they are known."""
-    tune_epochs: int = 0
+    known: float = 0.8
+    """They are once the common model's relation to the client is at least this; above 1 never."""
+    tune_epochs: int = 1
     """Local passes over the client's data before each evaluation."""
     tune_lr: float = 0.1
     """Their learning rate, as a share of --lr."""
@@ -198,9 +200,9 @@ def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     _need_head(at)
     auto = s.views == "auto"
     um = _um(s, at, views="plain" if auto else s.views)
-    moved = replace(um.recipe, views="weak") if auto and at.training.flip else um.recipe
+    moved = replace(um.recipe, views="weak") if auto and at.training.flip and not at.signals else um.recipe
     tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
-    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, moved, tune)
+    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, moved, s.known, tune)
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
@@ -336,6 +338,7 @@ def check(name: str, settings: Any, clients: int) -> None:
         "lambda_u",
         "fedavg_rounds",
         "window",
+        "known",
         "tune_epochs",
         "tune_lr",
     ):

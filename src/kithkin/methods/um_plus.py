@@ -1,6 +1,6 @@
 """UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
 
-It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes six things. What each gives: docs/um-plus.md.
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes seven things. What each gives: docs/um-plus.md.
 
 start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
           helpers that started from different places.
@@ -14,10 +14,12 @@ vote      A pseudo label is the mean answer of own, helpers' and common model, w
           the weight must name the same class: one model's confidence is not competence.
 sum       Each step takes both losses as they are, as FixMatch does: a client with few labels learns from them at full pace,
           and what it learnt weighs little in the mean.
-views     Pictures are shown as they are until the common model knows them (its relation to the client is KNOWN or more), and
+views     Pictures are shown as they are until the common model knows them (its relation to the client is `known` or more), and
           from then on mirrored and shifted: plain ones teach faster, and then have nothing left to teach. Not where a mirror
           image has another label.
 steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
+touch     And each client goes over its pictures once, at a tenth of the learning rate. Where clients are large, local training
+          leads them far apart; the mean of what they come to, norm statistics above all, then fits nobody well.
 
 pi_k      class frequencies of client k: its labelled pictures, the pseudo labels it took last, and `smoothing` for each class
 """
@@ -40,8 +42,6 @@ from kithkin.helpers import Helper, HelperList, average, entropy, vote
 from kithkin.methods.base import SERVER, Brief, Cause, Client, Labels, Parcel, Reply
 from kithkin.methods.um import Pool, Um, UmState, held, unpack
 from kithkin.nets import Layout
-
-KNOWN = 0.9  # the relation from which on pictures are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,8 @@ class UmPlus:
     threshold: float
     smoothing: float
     window: float
-    moved: Recipe  # for clients whose pictures the common model knows
+    moved: Recipe  # for clients whose pictures the common model knows:
+    known: float  # its relation to them is at least this
     tune: Recipe | None  # local training before evaluation, if any
     opening_round: bool = True
 
@@ -107,7 +108,7 @@ class UmPlus:
         votes = (y * taken[:, None]).sum(0)
         prior = self.log_prior(client, votes)
         lesson = client.lesson(y, taken.float())
-        recipe = self.moved if common.relation >= KNOWN else self.um.recipe
+        recipe = self.moved if common.relation >= self.known else self.um.recipe
         fitted = await Fit(self.with_prior(common.w, prior), lesson, recipe, client.key(brief.round, "fit"))
         helpers = await self.renew(client, helpers, fitted.w, prior)
         state = PlusState(helpers, refused, votes)

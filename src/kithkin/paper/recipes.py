@@ -35,7 +35,7 @@ from kithkin.paper.drawing import (
     table,
     write_on,
 )
-from kithkin.paper.plan import HOME, SHORT, Plan
+from kithkin.paper.plan import HOME, SHORT, TUNED, Plan
 
 PUBLISHED: dict[str, Any] = tomllib.loads((HOME / "published.toml").read_text(encoding="utf-8"))
 MAIN, MEDICAL = ("fashion-mnist", "cifar-10"), ("pathmnist", "organamnist")
@@ -54,6 +54,7 @@ PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one 
     "labels from every vote": {"threshold": 0.0},
     "last common model, not the steady one": {"window": 0.0},
     "losses weighted by (1)": {"losses": "weighted"},
+    "no pass before evaluation": {"tune_epochs": 0},
     "views plain": {"views": "plain"},
     "views weak": {"views": "weak"},
     "views strong": {"views": "strong"},
@@ -490,6 +491,8 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
         for lr in GRID:
             for method in methods[:: len(methods) - 1] if small else methods:
                 own: dict[str, Any] = {"personal_lr" if method == "pfedme" else "lr": lr}
+                if method == "um-plus":  # as it was when its rates were tried
+                    own |= {"views": "plain", "tune_epochs": 0}
                 own |= {} if small else {"eval_every": 10, "rounds": SHORT["*"], "sample_rate": PAPER["*"]["sample_rate"]}
                 for cell in plan.cells((data, method), lr, data, method, 0.5, **own):
                     yield replace(cell, config=replace(cell.config, seed=TUNING_SEED))
@@ -674,8 +677,19 @@ def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     machines = sorted({r["machine"]["device"] for r in grid.records})
     versions = sorted({r["kithkin"] for r in grid.records})
     by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if found else ""
-    label = plan.label if plan.scale == "smoke" else setting or plan.label
+    label = plan.label if plan.scale == "smoke" else setting or plan.label + chosen_beside_rates(grid, plan)
     return f"Setting: {label}. {found} of {wanted} runs{by}. {lacks(grid)}".strip()
+
+
+def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
+    """Which flags `--lr tuned` gives methods of this table beside their rate."""
+    runs = {(cell.config.data, cell.config.method) for cells in grid.wanted.values() for cell in cells}
+    texts: list[str] = []
+    for data, method in sorted(runs) if plan.rate == "tuned" else ():
+        flags = {k: v for k, v in TUNED.get(data, {}).get(method, {}).items() if k not in ("lr", "personal_lr")}
+        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in flags.items())
+        texts += [f"{method} on {data} with {words}"] if flags else []
+    return f" ({'; '.join(texts)})" if texts else ""
 
 
 def page(name: str, grid: Grid, plan: Plan, level: int = 1) -> list[Block]:
