@@ -12,8 +12,8 @@ from made_up import PLAN, put
 from kithkin.cli import main
 from kithkin.paper import cells
 from kithkin.paper.commands import regenerate
-from kithkin.paper.plan import Plan
-from kithkin.paper.recipes import ALL, RECIPES
+from kithkin.paper.plan import ALL, Plan
+from kithkin.paper.recipes import RECIPES
 from kithkin.record import looks
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kithkin.paper.recipes import PUBLISHED, RECIPES, published
+from kithkin.paper.measures import PUBLISHED, published
+from kithkin.paper.recipes import RECIPES
 
 CELLS = {  # rows times columns of every table of the paper
     "fashion-mnist": 40,

@@ -15,8 +15,9 @@ from PIL import Image
 from kithkin.config import DEFAULTS
 from kithkin.paper.cells import Cell, gather
 from kithkin.paper.drawing import Picture, lacks, png
-from kithkin.paper.plan import TUNED, Plan
-from kithkin.paper.recipes import ALL, RECIPES, page, settled, tried
+from kithkin.paper.plan import ALL, TUNED, Plan
+from kithkin.paper.recipes import RECIPES, page
+from kithkin.paper.tables import settled, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]

@@ -13,6 +13,12 @@ from kithkin.config import DEFAULTS, PAPER
 from kithkin.methods import METHODS, check
 from kithkin.paper.cells import Cell
 
+MAIN, MEDICAL = ("fashion-mnist", "cifar-10"), ("pathmnist", "organamnist")
+SUPERVISED = ("fedavg-sl", "fedprox-sl", "fedbn-sl")
+SEMI = ("fixavg", "fixprox", "fixbn", "fedper", "lg-fedavg", "pfedme", "um")
+OURS = ("um-plus", "local", "fixavg-ft")  # not in the paper
+ALL = (*SUPERVISED, *SEMI, *OURS)
+
 Scale = Literal["smoke", "short", "paper"]
 Rate = Literal["paper", "tuned"]
 

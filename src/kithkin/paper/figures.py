@@ -1,0 +1,273 @@
+"""The paper's figures, and one of ours: the runs that each needs, and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import fmean
+
+import numpy as np
+
+from kithkin.compare import gains_over, harmed, worst_decile
+from kithkin.data.official import SOURCES
+from kithkin.paper.cells import Cell, Grid, Record
+from kithkin.paper.drawing import (
+    COLOURS,
+    LINES,
+    MARKERS,
+    Block,
+    Picture,
+    here,
+    key_of,
+    mean_curve,
+    measured,
+    panels_of,
+    sheet,
+    table,
+    write_on,
+)
+from kithkin.paper.measures import TERMS, at_best, label_error, moved
+from kithkin.paper.plan import ALL, MAIN, MEDICAL, Plan
+
+SHORT_NAMES = {
+    "pathmnist": ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM"),
+    "organamnist": ("BLD", "LFH", "RF", "HRT", "LK", "RK", "LVR", "LL", "RL", "PCR", "SPL"),
+}
+
+
+# Figs. 4, 5 and 6: all methods over rounds, and how far clients differ
+def all_cells(methods: Sequence[str], plan: Plan) -> Iterator[Cell]:
+    for alpha in plan.alphas:
+        for data in MAIN:
+            for method in methods:
+                yield from plan.cells((data, method), alpha, data, method, alpha)
+
+
+def curves_draw(grid: Grid, plan: Plan) -> list[Block]:
+    blocks: list[Block] = []
+    for data in MAIN:
+        known = [alpha for alpha in grid.columns if any(grid.at((data, method), alpha) for method in ALL)]
+        alphas = panels_of(sorted(grid.columns), known)
+        figure, panels = sheet(grid, 1, len(alphas), f"Mean validation accuracy, {data}", (2.9, 2.9))
+        for axes, alpha in zip(panels.flat, alphas, strict=True):
+            write_on(axes, f"α = {alpha:g}", "round", "validation accuracy")
+            for method in ALL:
+                records = grid.at((data, method), alpha)
+                if records:
+                    rounds = records[0]["curves"]["round"]
+                    curve = mean_curve([r["curves"]["val"] for r in records])
+                    axes.plot(rounds, curve, label=method, **{"linewidth": 1.2, **LINES[method]})
+        key_of(figure, panels)
+        caption = (
+            f"{data}: mean over clients (and seeds) of validation accuracy. Dotted: all labels known; dashed: personalised."
+        )
+        blocks.append(Picture(f"curves-{data}", caption, figure))
+    return blocks
+
+
+def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
+    alphas = sorted(grid.columns)
+    figure, panels = sheet(grid, 1, len(MAIN), "Variance of test accuracy over clients, at the end", (4.2, 3.0))
+    heads = ["", *(f"{what}, α = {a:g}" for a in alphas for what in ("variance", "worst tenth", "harmed"))]
+    lines: list[list[str]] = []
+    for axes, data in zip(panels.flat, MAIN, strict=True):
+        write_on(axes, data, "α", "variance")
+        axes.set_xticks(range(len(alphas)), [f"{a:g}" for a in alphas])
+        alone = {a: {r["config"]["seed"]: r["clients"]["final"] for r in grid.at((data, "local"), a)} for a in alphas}
+        for i, (_, method) in enumerate(row for row in grid.rows if row[0] == data):
+            texts: list[str] = []
+            points: list[tuple[int, float]] = []
+            for x, a in enumerate(alphas):
+                var = measured(grid, (data, method), a, lambda r: r["summary"]["final_test_var"])
+                worst = measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"]))
+                harm = measured(grid, (data, method), a, partial(harmed_share, alone[a])) if method != "local" else []
+                texts += [here(var, 4), here(worst), here(harm)]
+                points += [(x, fmean(var))] if var else []
+            if points:
+                style = {"linewidth": 1.2, **LINES[method]}
+                axes.plot(*zip(*points, strict=True), marker=MARKERS[i % 11], markersize=4, label=method, **style)
+            lines.append([f"{data} {method}", *texts])
+    key_of(figure, panels)
+    caption = (
+        "Lower is fairer; a method that fails everybody alike is fair too, so below stand the worst tenth (%) and the harmed: "
+        "clients (%) that end more than 3 points below their own `local` model of the same seed."
+    )
+    return [Picture("fairness", caption, figure), table(heads, lines)]
+
+
+def harmed_share(alone: dict[int, list[float]], record: Record) -> float | None:
+    """In percent; None where nobody was seen to train alone with this seed."""
+    gains = gains_over(alone.get(record["config"]["seed"]), record["clients"]["final"])
+    return 100 * harmed(gains) if gains else None
+
+
+# Figs. 7 and 10: how long to search, and how many helpers
+def search_cells(plan: Plan) -> Iterator[Cell]:
+    n = plan.rounds("fashion-mnist")
+    for F in sorted({*(F for F in (5, 15, 30, 60, 100) if n > F), n // 2, n}, key=lambda F: (F not in (30, n), F)):
+        for data in MAIN:
+            yield from plan.cells(data, F, data, "um", 0.5, search_rounds=F)
+
+
+def search_draw(grid: Grid, plan: Plan) -> list[Block]:
+    F_all = sorted(grid.columns)
+    figure, panels = sheet(grid, 2, len(MAIN), "Rounds of search F: accuracy and cost", (3.6, 2.1))
+    lines: list[list[str]] = []
+    for i, data in enumerate(MAIN):
+        accuracy = {F: measured(grid, data, F, at_best) for F in F_all}
+        whole = measured(grid, data, F_all[-1], moved)
+        cost = {F: [100 * b / fmean(whole) for b in measured(grid, data, F, moved)] if whole else [] for F in F_all}
+        for axes, values, y in zip(panels[:, i], (accuracy, cost), ("test accuracy (%)", "bytes moved (%)"), strict=True):
+            write_on(axes, data, "F", y)
+            known = [F for F in F_all if values[F]]
+            if known:
+                axes.plot(known, [fmean(values[F]) for F in known], color=COLOURS[0], marker="o", markersize=4)
+        lines += [[data, str(F), here(accuracy[F]), here(cost[F])] for F in F_all]
+    caption = f"α = 0.5. Cost as a share of that with F = {F_all[-1]}, the most that this run length allows."
+    return [Picture("search-rounds", caption, figure), table(["", "F", "accuracy (%)", "cost (%)"], lines)]
+
+
+def length_cells(plan: Plan) -> Iterator[Cell]:
+    for alpha in plan.alphas:
+        for M in (2, 3, 4) if plan.scale == "smoke" else (5, 3, 10, 15, 7):
+            for data in MAIN:
+                yield from plan.cells((data, alpha), M, data, "um", alpha, helpers=M)
+
+
+def length_draw(grid: Grid, plan: Plan) -> list[Block]:
+    lengths, alphas = sorted(grid.columns), sorted({alpha for _, alpha in grid.rows})
+    figure, panels = sheet(grid, 1, len(MAIN), "Length of the helper list M", (4.0, 2.8))
+    lines: list[list[str]] = []
+    for axes, data in zip(panels.flat, MAIN, strict=True):
+        write_on(axes, data, "M", "test accuracy (%)")
+        for alpha, colour, marker in zip(alphas, COLOURS, MARKERS, strict=False):
+            values = {M: measured(grid, (data, alpha), M, at_best) for M in lengths}
+            known = [M for M in lengths if values[M]]
+            if known:
+                mean = [fmean(values[M]) for M in known]
+                axes.plot(known, mean, color=colour, marker=marker, markersize=4, label=f"α = {alpha:g}")
+            lines.append([data, f"{alpha:g}", *(here(values[M]) for M in lengths)])
+    key_of(figure, panels)
+    heads = ["", "α", *(f"M = {M}" for M in lengths)]
+    return [Picture("list-length", "M counts the client itself.", figure), table(heads, lines)]
+
+
+# Figs. 8 and 9: what the terms of the relation do
+def label_error_draw(grid: Grid, plan: Plan) -> list[Block]:
+    rows = panels_of(grid.rows, (row for row, _ in grid.found))
+    figure, panels = sheet(grid, 1, len(rows), "Wrong pseudo labels by the terms of the relation", (4.0, 2.8))
+    for axes, row in zip(panels.flat, rows, strict=True):
+        write_on(axes, row, "round", "label error")
+        for (terms, name), colour, style in zip(TERMS.items(), COLOURS, ("-", "--", ":"), strict=False):
+            curve = mean_curve([r["label_error"] for r in grid.at(row, terms)])
+            if curve:
+                axes.plot(range(1, len(curve) + 1), curve, color=colour, linestyle=style, label=name, linewidth=1.3)
+    key_of(figure, panels)
+    ends = [[row, *(here(measured(grid, row, c, label_error)) for c in TERMS)] for row in grid.rows]
+    caption = "Share of wrong labels among those that helpers gave in a round, over all clients that trained."
+    text = table(["label error (%) in the last round", *TERMS.values()], ends)
+    return [Picture("label-error", caption, figure), text]
+
+
+def features_draw(grid: Grid, plan: Plan) -> list[Block]:
+    shown = panels_of(TERMS, (terms for _, terms in grid.found))
+    figure, panels = sheet(grid, 1, len(shown), "Latent features (t-SNE)", (3.2, 3.2))
+    for axes, terms in zip(panels.flat, shown, strict=True):
+        write_on(axes, TERMS[terms])
+        axes.set(xticks=[], yticks=[])
+        for record in grid.at(grid.rows[0], terms)[:1]:
+            seen = record["features"]
+            x, y, c = (np.array(seen[part]) for part in ("x", "y", "class"))
+            write_on(axes, f"{TERMS[terms]}: model of client {seen['model_of']}")
+            for k, label in enumerate(_classes(record)):
+                mine = c == k
+                axes.scatter(x[mine], y[mine], 9, COLOURS[k % 11], marker=MARKERS[k % 11], linewidths=0, label=label)
+    key_of(figure, panels)
+    caption = (
+        "Test pictures of all clients, as the last hidden layer of one personal model sees them: that of the client with the "
+        "best accuracy on its own validation pictures. Colour and form: class."
+    )
+    return [Picture("features", caption, figure)]
+
+
+def _classes(record: Record) -> Sequence[str]:
+    data = record["config"]["data"]
+    found = SHORT_NAMES.get(data) or (SOURCES[data].classes if data in SOURCES else ())
+    return found or [str(c) for c in range(len(record["confusion"]))]
+
+
+# Fig. 11: confusion matrices
+def confusion_cells(plan: Plan) -> Iterator[Cell]:
+    for data in MEDICAL:
+        for method in ("um", "mix", "um-plus"):
+            yield from plan.cells(data, method, data, method, 0.5)
+
+
+def confusion_draw(grid: Grid, plan: Plan) -> list[Block]:
+    rows = panels_of(grid.rows, (data for data, _ in grid.found))
+    columns = panels_of(grid.columns, (method for _, method in grid.found))
+    figure, panels = sheet(grid, len(rows), len(columns), "Confusion matrices of all clients", (4.4, 4.2))
+    lines: list[list[str]] = []
+    for i, data in enumerate(rows):
+        recall: dict[str, np.ndarray] = {}
+        for axes, method in zip(panels[i], columns, strict=True):
+            write_on(axes, f"{data}, {method}", "predicted", "true")
+            axes.grid(False)
+            records = grid.at(data, method)
+            if not records:
+                axes.set(xticks=[], yticks=[])
+                continue
+            counts = np.sum([r["confusion"] for r in records], 0)
+            share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+            recall[method] = np.diag(share)
+            axes.imshow(share, cmap="cividis", vmin=0, vmax=1)
+            names = _classes(records[0])
+            axes.set_xticks(range(len(names)), names, rotation=90)
+            axes.set_yticks(range(len(names)), names)
+            for true, predicted in np.argwhere(share >= 0.005):
+                colour = "white" if share[true, predicted] < 0.5 else "black"
+                text = f"{share[true, predicted]:.2f}".lstrip("0")
+                axes.text(predicted, true, text, ha="center", va="center", fontsize=5.5, color=colour)
+        mix = recall.get("mix")
+        for method, each in recall.items():
+            better = "" if mix is None or method == "mix" else f"{int((each > mix).sum())} of {len(each)}"
+            lines.append([data, method, f"{100 * each.min():.1f}", f"{100 * each.mean():.1f}", better])
+    caption = "α = 0.5. Rows: true class; each number is the share of that class's test pictures."
+    heads = ["", "method", "worst class (%)", "mean over classes (%)", "classes better than mix"]
+    return [Picture("confusion", caption, figure), table(heads, lines)]
+
+
+# Ours: does the relation choose the right helpers?
+def relation_cells(plan: Plan) -> Iterator[Cell]:
+    for data in MAIN:
+        yield from plan.cells(data, "um", data, "um", 0.5, looks=("relation",))
+
+
+def relation_draw(grid: Grid, plan: Plan) -> list[Block]:
+    rows = panels_of(MAIN, (data for data, _ in grid.found))
+    figure, panels = sheet(grid, len(rows), len(TERMS), "Relation of a pair against the truth", (3.1, 2.8))
+    lines: list[list[str]] = []
+    for i, data in enumerate(rows):
+        for axes, (terms, name) in zip(panels[i], TERMS.items(), strict=True):
+            write_on(axes, f"{data}, {name}", f"relation by {terms}", "true accuracy of w_j on k")
+            axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+            for record in grid.at(data, "um")[:1]:
+                seen = record["relation"]
+                axes.scatter(seen["pairs"][terms], seen["pairs"]["truth"], 4, COLOURS[0], alpha=0.35, linewidths=0)
+                rank = f"rank corr. {_figure(seen['rank'][terms])}"
+                axes.text(0.02, 0.97, rank, fontsize=8, va="top", transform=axes.transAxes)
+                chosen = f"{100 * seen['chosen'][terms]:.1f}"
+                lines.append([data, name, _figure(seen["rank"][terms]), _figure(seen["pooled"][terms]), chosen])
+        for record in grid.at(data, "um")[:1]:
+            chosen = record["relation"]["chosen"]
+            lines += [[data, who, "", "", f"{100 * chosen[who]:.1f}"] for who in ("truth", "anyone")]
+    caption = (
+        "A point: one of the sampled pairs (k, j) of a trained federation, j another client. Rank correlation: over all j for "
+        "each k, then the mean over k."
+    )
+    heads = ["", "helpers chosen by", "rank corr. per client", "rank corr. of all pairs", "true accuracy of the chosen (%)"]
+    return [Picture("relation", caption, figure), table(heads, lines)]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

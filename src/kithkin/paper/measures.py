@@ -1,0 +1,50 @@
+"""What tables and figures show: the paper's numbers, and what is measured of a finished run."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from kithkin.paper.cells import Record
+from kithkin.paper.drawing import Measure
+from kithkin.paper.plan import HOME
+
+PUBLISHED: dict[str, Any] = tomllib.loads((HOME / "published.toml").read_text(encoding="utf-8"))
+TERMS = {"accuracy": "TA", "entropy": "EN", "both": "EN + TA"}  # the paper's names of the relation's terms
+
+
+def published(name: str, row: Any, column: Any) -> float | None:
+    """The paper's number at a place of its table."""
+    values = PUBLISHED[name]["rows"].get(row)
+    return float(values[PUBLISHED[name]["columns"].index(column)]) if values else None
+
+
+# In percent where the paper has percent.
+def at_best(record: Record) -> float:
+    return 100 * record["summary"]["test_at_best_val"]
+
+
+def best_of_any(record: Record) -> float:
+    return 100 * record["summary"]["best_test"]
+
+
+def label_error(record: Record) -> float | None:
+    return percent(record["summary"]["final_pseudo_error"])
+
+
+def labelled(record: Record) -> float | None:
+    return percent(record["summary"]["final_pseudo_coverage"])
+
+
+def percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def moved(record: Record) -> int:
+    return record["summary"]["down_bytes"] + record["summary"]["up_bytes"]
+
+
+MEASURES: dict[str, Measure] = {
+    "Test accuracy (%) at the round of best mean validation accuracy": at_best,
+    "The largest test accuracy (%) of any round, which is what the paper's words say": best_of_any,
+}

@@ -1,0 +1,209 @@
+"""The paper's tables, and two of ours: the runs that each needs, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from kithkin.config import PAPER
+from kithkin.paper.cells import Cell, Grid
+from kithkin.paper.drawing import Block, Measure, beside, here, measured, named, table
+from kithkin.paper.measures import MEASURES, PUBLISHED, TERMS, at_best, best_of_any, label_error, labelled, moved, published
+from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, Plan
+
+GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from
+TUNING_SEED = 100
+PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one of its parts
+    "um-plus": {},
+    "class priors left in": {"smoothing": 1e9},
+    "no helpers": {"helpers": 1, "candidates": 0},
+    "no pseudo labels": {"threshold": 1.1},
+    "labels from every vote": {"threshold": 0.0},
+    "last common model, not the steady one": {"window": 0.0},
+    "losses weighted by (1)": {"losses": "weighted"},
+    "no pass before evaluation": {"tune_epochs": 0},
+    "views plain": {"views": "plain"},
+    "views weak": {"views": "weak"},
+    "views strong": {"views": "strong"},
+}
+
+
+# Tables I, II, VI, VII: methods by alpha
+def accuracy_cells(data: str, plan: Plan) -> Iterator[Cell]:
+    for alpha in plan.alphas:
+        for method in ("um", *(name for name in ALL if name != "um")):
+            yield from plan.cells(method, alpha, data, method, alpha)
+
+
+def accuracy_draw(name: str, grid: Grid, plan: Plan) -> list[Block]:
+    alphas = sorted(grid.columns)
+    heads = ["method", *(head for a in alphas for head in (f"α = {a:g}", "paper", "diff."))]
+    blocks: list[Block] = []
+    for title, measure in MEASURES.items():
+        lines = [
+            [row, *(text for a in alphas for text in beside(measured(grid, row, a, measure), published(name, row, a)))]
+            for row in ALL
+            if row in grid.rows
+        ]
+        blocks += [f"{title}:", table(heads, lines)]
+    return [*blocks, *differences(name, grid)]
+
+
+def differences(name: str, grid: Grid) -> list[Block]:
+    """In words: how far ours lie from the paper's."""
+    both = {
+        (row, column): fmean(ours) - theirs
+        for row, column in grid.wanted
+        if (ours := measured(grid, row, column, at_best)) and (theirs := published(name, row, column)) is not None
+    }
+    if not both:
+        return []
+    far = max(both, key=lambda place: abs(both[place]))
+    mean = fmean(both.values())
+    side = "above" if mean > 0 else "below"
+    return [
+        f"Of the {len(both)} places that both have, ours lie {abs(mean):.1f} points {side} the paper's on average "
+        f"({sum(d > 0 for d in both.values())} above, {sum(d < 0 for d in both.values())} below); "
+        f"farthest: {named(far)} ({both[far]:+.1f})."
+    ]
+
+
+# Table III: the terms of the relation
+def component_cells(
+    plan: Plan, alphas: Sequence[float] = (), sets: Sequence[str] = MAIN, looks: Sequence[str] = ()
+) -> Iterator[Cell]:
+    for alpha in alphas or plan.alphas:
+        for data in sets:
+            for terms in ("both", "entropy", "accuracy"):
+                yield from plan.cells(f"{data}, alpha {alpha:g}", terms, data, "um", alpha, looks, relation=terms)
+
+
+def component_draw(grid: Grid, plan: Plan) -> list[Block]:
+    heads = ["", *(head for name in TERMS.values() for head in (name, "paper", "diff."))]
+    blocks: list[Block] = []
+    for title, measure in MEASURES.items():
+        lines = [
+            [row, *(t for c in TERMS for t in beside(measured(grid, row, c, measure), published("components", row, c)))]
+            for row in PUBLISHED["components"]["rows"]
+            if row in grid.rows
+        ]
+        blocks += [f"{title}:", table(heads, lines)]
+    return [*blocks, *differences("components", grid)]
+
+
+# Tables IV and V: one setting against accuracy and cost
+def sweep_cells(setting: str, values: Sequence[float], plan: Plan) -> Iterator[Cell]:
+    usual = 10 if setting == "refresh_every" else 0.1
+    for value in sorted(values, key=lambda v: v != usual):
+        yield from plan.cells("um", value, "fashion-mnist", "um", 0.5, (), **{setting: value})
+
+
+def sweep_draw(name: str, letter: str, whole: float, grid: Grid, plan: Plan) -> list[Block]:
+    base = measured(grid, "um", whole, moved)
+    lines: list[list[str]] = []
+    for value in sorted(grid.columns):
+        share = [100 * bytes_ / fmean(base) for bytes_ in measured(grid, "um", value, moved)] if base else []
+        accuracy, cost = (published(name, row, value) for row in ("accuracy", "cost"))
+        largest = here(measured(grid, "um", value, best_of_any))
+        lines.append([f"{value:g}", *beside(measured(grid, "um", value, at_best), accuracy), largest, *beside(share, cost)])
+    heads = [letter, "accuracy (%)", "paper", "diff.", "largest of any round", "cost (%)", "paper", "diff."]
+    return [f"Accuracy as above; cost: bytes moved, as a share of those with {letter} = {whole:g}.", table(heads, lines)]
+
+
+# (27) to (29)
+def cost_cells(plan: Plan) -> Iterator[Cell]:
+    for data in (*MAIN, *MEDICAL):
+        yield from plan.cells(data, "um", data, "um", 0.5)
+
+
+def cost_draw(grid: Grid, plan: Plan) -> list[Block]:
+    causes = ("warm-up", "search", "refresh", "fill", "upload")
+    heads = ["GB", "greedy (27)", "lists (28)", "saved (29)", "saved (%)", "moved", *causes, "moved / (28)"]
+    lines: list[list[str]] = []
+    for data in grid.rows:
+        records = grid.at(data, "um")
+        if not records:
+            lines.append([data, *[""] * (len(heads) - 1)])
+            continue
+        formulas = records[0]["summary"]["cost_formulas"]
+        greedy, lists, saved = (formulas[name] for name in ("greedy_27", "helper_lists_28", "saved_29"))
+        by_cause = [fmean(r["summary"]["bytes_by_cause"].get(cause, 0) for r in records) for cause in causes]
+        all_moved = fmean(map(moved, records))
+        gigabytes = [f"{value / 1e9:.3g}" for value in (greedy, lists, saved)]
+        lines.append(
+            [data, *gigabytes, f"{100 * saved / greedy:.1f}", f"{all_moved / 1e9:.3g}"]
+            + [f"{value / 1e9:.3g}" for value in by_cause]
+            + [f"{100 * all_moved / lists:.0f}%"]
+        )
+    return ["Bytes of `um` at α = 0.5 (mean over seeds), beside the paper's formulas:", table(heads, lines)]
+
+
+# Ours: what each part of UM+ gives
+def part_cells(plan: Plan) -> Iterator[Cell]:
+    for data in MAIN:
+        for name, own in PARTS.items():
+            yield from plan.cells(name, data, data, "um-plus", 0.5, **own)
+
+
+def part_draw(grid: Grid, plan: Plan) -> list[Block]:
+    measures: dict[str, tuple[Measure, int]] = {
+        "accuracy (%)": (at_best, 1),
+        "variance": (lambda r: r["summary"]["final_test_var"], 4),
+        "label error (%)": (label_error, 1),
+        "labelled (%)": (labelled, 1),
+    }
+    places = [(data, what) for data in MAIN for what in measures]
+    lines = [
+        [name, *(here(measured(grid, name, data, measures[what][0]), measures[what][1]) for data, what in places)]
+        for name in PARTS
+    ]
+    words = "α = 0.5. Labelled: pictures that got a label in the last round, of those without; label error: of those labels."
+    return [words, table(["", *map(": ".join, places)], lines)]
+
+
+# Ours: the learning rate of every method
+def tuning_cells(plan: Plan) -> Iterator[Cell]:
+    """The likely rates first, the slowest method last; one setting for all data sets, the same at every scale but smoke."""
+    small = plan.scale == "smoke"
+    plan = plan if small else Plan("short")
+    methods = [*OURS, *(name for name in ALL if name not in (*OURS, "pfedme")), "pfedme"]
+    for data in MAIN[:1] if small else (*MAIN, "organamnist"):
+        for lr in GRID:
+            for method in methods[:: len(methods) - 1] if small else methods:
+                own: dict[str, Any] = {"personal_lr" if method == "pfedme" else "lr": lr}
+                if method == "um-plus":  # as it was when its rates were tried
+                    own |= {"views": "plain", "tune_epochs": 0}
+                own |= {} if small else {"eval_every": 10, "rounds": SHORT["*"], "sample_rate": PAPER["*"]["sample_rate"]}
+                for cell in plan.cells((data, method), lr, data, method, 0.5, **own):
+                    yield replace(cell, config=replace(cell.config, seed=TUNING_SEED))
+
+
+def tuning_draw(grid: Grid, plan: Plan) -> list[Block]:
+    lines: list[list[str]] = []
+    for row in grid.rows:
+        known = tried(grid, row)
+        if known:
+            best = settled(known)
+            shown = (f"{100 * known[lr]:.1f}" if lr in known else "" for lr in sorted(GRID))
+            lines.append([*row, *shown, f"{best:g}" if best else "not settled"])
+    heads = ["", "method", *(f"{lr:g}" for lr in sorted(GRID)), "best"]
+    return ["Largest mean validation accuracy (%) of any evaluation:", table(heads, lines)]
+
+
+def tried(grid: Grid, row: Any) -> dict[float, float]:
+    """The validation accuracy of every learning rate that was run."""
+    found = {lr: measured(grid, row, lr, lambda r: r["summary"]["best_val"]) for lr in GRID}
+    return {lr: values[0] for lr, values in found.items() if values}
+
+
+def settled(known: dict[float, float]) -> float | None:
+    """The best rate, once those on both sides of it are known to be worse: what lies beyond them need not be run.
+
+    >>> settled({1e-3: 0.8, 3e-3: 0.9}), settled({1e-3: 0.8, 3e-3: 0.9, 1e-2: 0.7})
+    (None, 0.003)
+    """
+    rates, best = sorted(GRID), max(known, key=lambda lr: known[lr])
+    at = rates.index(best)
+    return best if known.keys() >= set(rates[max(0, at - 1) : at + 2]) else None
