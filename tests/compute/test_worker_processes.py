@@ -308,7 +308,7 @@ def test_nothing_is_left_of_workers_that_nobody_holds():
     assert len({*pids}) == 8
     assert all(gone(pid) for pid in pids)
     assert multiprocessing.active_children() == []
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert len(os.listdir("/proc/self/fd")) <= files  # what others had left open may be gone meanwhile
 
 
 PARENT = """
