@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Generator, Hashable, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -71,8 +71,13 @@ class Cell:
     def __str__(self) -> str:
         c = self.config
         usual = asdict(entry_of(c.method).settings)
-        own = [f"{name.replace('_', ' ')} {v}" for name, v in asdict(self.settings).items() if usual.get(name) != v]
+        own = in_words({name: v for name, v in asdict(self.settings).items() if usual.get(name) != v})
         return ", ".join([f"{c.method} on {c.data}", f"alpha {c.alpha:g}", *own, f"seed {c.seed}"])
+
+
+def in_words(settings: Mapping[str, Any]) -> list[str]:
+    """As a reader is told of them."""
+    return [f"{name.replace('_', ' ')} {value}" for name, value in settings.items()]
 
 
 @dataclass(frozen=True)

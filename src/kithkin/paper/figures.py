@@ -26,7 +26,7 @@ from kithkin.paper.drawing import (
     table,
     write_on,
 )
-from kithkin.paper.measures import TERMS, at_best, label_error, moved
+from kithkin.paper.measures import TERMS, at_best, label_error, moved, variance
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, Plan
 
 SHORT_NAMES = {
@@ -78,7 +78,7 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
             texts: list[str] = []
             points: list[tuple[int, float]] = []
             for x, a in enumerate(alphas):
-                var = measured(grid, (data, method), a, lambda r: r["summary"]["final_test_var"])
+                var = measured(grid, (data, method), a, variance)
                 worst = measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"]))
                 harm = measured(grid, (data, method), a, partial(harmed_share, alone[a])) if method != "local" else []
                 texts += [here(var, 4), here(worst), here(harm)]

@@ -28,6 +28,11 @@ def best_of_any(record: Record) -> float:
     return 100 * record["summary"]["best_test"]
 
 
+def variance(record: Record) -> float:
+    """Over clients, at the last round."""
+    return record["summary"]["final_test_var"]
+
+
 def label_error(record: Record) -> float | None:
     return percent(record["summary"]["final_pseudo_error"])
 

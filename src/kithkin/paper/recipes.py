@@ -8,7 +8,7 @@ from functools import partial
 
 from kithkin.errors import unknown
 from kithkin.paper import figures, tables
-from kithkin.paper.cells import Cell, Grid
+from kithkin.paper.cells import Cell, Grid, in_words
 from kithkin.paper.drawing import Block, Picture, lacks
 from kithkin.paper.plan import ALL, OURS, SEMI, SHORT, TUNED, Plan
 
@@ -188,8 +188,7 @@ def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
     texts: list[str] = []
     for data, method in sorted(runs) if plan.rate == "tuned" else ():
         flags = {k: v for k, v in TUNED.get(data, {}).get(method, {}).items() if k not in ("lr", "personal_lr")}
-        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in flags.items())
-        texts += [f"{method} on {data} with {words}"] if flags else []
+        texts += [f"{method} on {data} with {', '.join(in_words(flags))}"] if flags else []
     return f" ({'; '.join(texts)})" if texts else ""
 
 

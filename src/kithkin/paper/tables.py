@@ -10,7 +10,18 @@ from typing import Any
 from kithkin.config import PAPER
 from kithkin.paper.cells import Cell, Grid
 from kithkin.paper.drawing import Block, Measure, beside, here, measured, named, table
-from kithkin.paper.measures import MEASURES, PUBLISHED, TERMS, at_best, best_of_any, label_error, labelled, moved, published
+from kithkin.paper.measures import (
+    MEASURES,
+    PUBLISHED,
+    TERMS,
+    at_best,
+    best_of_any,
+    label_error,
+    labelled,
+    moved,
+    published,
+    variance,
+)
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, Plan
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from
@@ -150,7 +161,7 @@ def part_cells(plan: Plan) -> Iterator[Cell]:
 def part_draw(grid: Grid, plan: Plan) -> list[Block]:
     measures: dict[str, tuple[Measure, int]] = {
         "accuracy (%)": (at_best, 1),
-        "variance": (lambda r: r["summary"]["final_test_var"], 4),
+        "variance": (variance, 4),
         "label error (%)": (label_error, 1),
         "labelled (%)": (labelled, 1),
     }
