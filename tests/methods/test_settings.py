@@ -26,6 +26,7 @@ AT_LEAST_ZERO = {
     "threshold": ["fixavg", "fedavg-sl", "mix", "um-plus"],
     "lambda_u": ["fixavg", "pfedme"],
     "fedavg_rounds": ["lg-fedavg"],
+    "gathering": ["um-plus"],
     "window": ["um-plus"],
     "known": ["um-plus"],
     "tune_epochs": ["um-plus"],
@@ -38,6 +39,7 @@ ABOVE_ZERO = {
     "server_mix": ["pfedme"],
     "smoothing": ["um-plus"],
 }
+BELOW_ONE = {"server_momentum": ["um-plus"]}  # and at least zero
 
 
 def pairs(table):
@@ -61,7 +63,7 @@ def test_the_defaults_of_every_method_are_lawful(name):
 
 def test_every_number_among_the_settings_is_checked_here():
     numbers = {f.name for entry in METHODS.values() for f in fields(entry.settings) if f.type in ("int", "float", "int | None")}
-    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys()
+    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | BELOW_ONE.keys()
 
 
 @pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ONE))
@@ -86,6 +88,14 @@ def test_what_must_be_above_zero_or_the_method_is_another(name, field, value):
     why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
     assert problem == f"{flag(field)} is {value}; it must be above 0{why}."
     check(name, replace(METHODS[name].settings, **{field: 0.5}), 20)
+
+
+@pytest.mark.parametrize(("name", "field"), pairs(BELOW_ONE))
+@pytest.mark.parametrize("value", [-0.1, 1.0])
+def test_what_must_lie_from_zero_to_below_one(name, field, value):
+    assert refusal(name, **{field: value}).problem == f"{flag(field)} is {value}; it must lie in [0, 1)."
+    for border in (0.0, 0.99):
+        check(name, replace(METHODS[name].settings, **{field: border}), 20)
 
 
 def test_the_number_of_fedavg_rounds_may_be_left_out():

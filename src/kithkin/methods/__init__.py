@@ -75,7 +75,11 @@ class UmPlusSettings(ListSettings):
     """A pseudo label is taken where the vote is at least this certain; above 1 none is."""
     smoothing: float = 1.0
     """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
-    window: float = 0.2
+    server_momentum: float = 0.8
+    """How much of its last round's way the common model goes again; 0: it is the mean of the cohort."""
+    gathering: float = 5.0
+    """Momentum gathers: none in the first so many rounds, half at most after twice as many; 0: all of it from the start."""
+    window: float = 0.1
     """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
     views: Literal["auto", "plain", "weak", "strong"] = "auto"
     """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until they are known."""
@@ -202,7 +206,19 @@ def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     um = _um(s, at, views="plain" if auto else s.views)
     moved = replace(um.recipe, views="weak") if auto and at.training.flip and not at.signals else um.recipe
     tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
-    return UmPlus(um, bias_of(at.layout), s.threshold, s.smoothing, s.window, moved, s.known, tune)
+    return UmPlus(
+        um,
+        bias_of(at.layout),
+        s.threshold,
+        s.smoothing,
+        s.window,
+        moved,
+        s.known,
+        tune,
+        at.layout.trained,
+        s.server_momentum,
+        s.gathering,
+    )
 
 
 def _local(s: LocalSettings, at: Setting) -> Um:
@@ -262,7 +278,7 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
-    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=2),
+    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=3),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),
@@ -337,6 +353,7 @@ def check(name: str, settings: Any, clients: int) -> None:
         "threshold",
         "lambda_u",
         "fedavg_rounds",
+        "gathering",
         "window",
         "known",
         "tune_epochs",
@@ -344,6 +361,8 @@ def check(name: str, settings: Any, clients: int) -> None:
     ):
         if values.get(field) is not None and values[field] < 0:
             raise bad(field, values[field], "must be 0 or more")
+    if not 0 <= values.get("server_momentum", 0) < 1:
+        raise bad("server_momentum", values["server_momentum"], "must lie in [0, 1)")
     for field in ("prox", "personal_lr", "outer_lr", "server_mix", "smoothing"):
         if field in values and not values[field] > 0:
             why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""

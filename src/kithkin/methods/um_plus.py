@@ -1,6 +1,6 @@
 """UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
 
-It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes seven things. What each gives: docs/um-plus.md.
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes eight things. What each gives: docs/um-plus.md.
 
 start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
           helpers that started from different places.
@@ -17,6 +17,9 @@ sum       Each step takes both losses as they are, as FixMatch does: a client wi
 views     Pictures are shown as they are until the common model knows them (its relation to the client is `known` or more), and
           from then on mirrored and shifted: plain ones teach faster, and then have nothing left to teach. Not where a mirror
           image has another label.
+momentum  The common model goes most of its last round's way again, beside that of its cohort (FedAvgM: Hsu et al., 2019): a
+          cohort is a few clients, and what many of them agree on adds up. Little of it in the first rounds, whose ways are
+          long and lead elsewhere; and norm statistics are not carried on.
 steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
 touch     And each client goes over its pictures once, at a tenth of the learning rate. Where clients are large, local training
           leads them far apart; the mean of what they come to, norm statistics above all, then fits nobody well.
@@ -50,9 +53,10 @@ class Commons:
 
     pool: Pool
     evidence: tuple[int, ...]  # labelled pictures behind each model of the pool
-    w: Tensor  # the mean of the last cohort: where training starts
-    behind: int  # labelled pictures of that cohort
+    w: Tensor  # the common model: where training starts
+    behind: int  # labelled pictures of the last cohort
     steady: Tensor  # the mean of `w` over the last rounds: what is evaluated
+    speed: Tensor | None = None  # how far `w` went in the last round
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +76,9 @@ class UmPlus:
     moved: Recipe  # for clients whose pictures the common model knows:
     known: float  # its relation to them is at least this
     tune: Recipe | None  # local training before evaluation, if any
+    trained: int  # how many leading numbers of the vector are trained; the rest are norm statistics
+    momentum: float  # how much of its last round's way the common model goes again,
+    gathering: float  # nothing of it in so many rounds, and then ever more: 1 - gathering / round at most
     opening_round: bool = True
 
     def open(self, clients: int, w0: Tensor) -> Commons:
@@ -155,8 +162,15 @@ class UmPlus:
             return server
         uploads = [reply.parcels[0] for reply in cohort]
         w = average([p.w for p in uploads], [reply.examples for reply in cohort])
+        speed = None
+        if self.momentum and round:
+            speed = w - server.w
+            if server.speed is not None:
+                carried = min(self.momentum, max(0.0, 1 - self.gathering / round))
+                speed[: self.trained] += carried * server.speed[: self.trained]
+            w = server.w + speed
         steady = server.steady.lerp(w, 1 / max(1.0, self.window * round))
-        return replace(server, w=w, behind=sum(p.evidence for p in uploads), steady=steady)
+        return replace(server, w=w, behind=sum(p.evidence for p in uploads), steady=steady, speed=speed)
 
     def shown(self, server: Commons) -> Commons:
         return Commons(self.um.shown(server.pool), (), server.steady, server.behind, server.steady)
