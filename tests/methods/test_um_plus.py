@@ -63,7 +63,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     method = make(
         "um-plus",
         **{"helpers": 2, "search_rounds": 0, "refresh_every": 9, "relation": "accuracy", "warmup_epochs": 9},
-        **{"threshold": 0.8, "smoothing": 1.0, "window": 2.0, "tune_epochs": 0},
+        **{"threshold": 0.8, "smoothing": 1.0, "window": 1.0, "tune_epochs": 0},
     )
     fake = Scripted(predict=answer)
     courier = LocalCourier(TWO, [], fake)
@@ -93,7 +93,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])
     close(world.states[0].helpers.own.w, W0 + 9)
     close(world.server.w, W0 + 9)
-    close(world.server.steady, W0 + 7)  # window 2: half of the way in round 1
+    close(world.server.steady, W0 + 7)  # window 1, doubled: half of the way in round 1
     assert world.server.behind == 3
     assert world.ledger.moved == {"warm-up": 2 * SIZE, "fill": SIZE, "start": SIZE, "upload": SIZE}
 
@@ -220,6 +220,16 @@ def test_the_common_model_goes_most_of_its_last_way_again(gathering: float, ways
         trained, counted = trained + way, counted + step
         close(world.server.w, W0 + torch.tensor([trained] * 5 + [counted] * 2))
         assert torch.equal(world.server.steady, world.server.w)
+
+
+def test_the_steady_mean_is_over_a_share_of_the_rounds_of_which_the_first_count_twice():
+    """A client adds 4 in each round. Half of 2, 4, 5, 6 rounds: all of the way, a half, two fifths, a third."""
+    method = make("um-plus", **ALONE, server_momentum=0.0, gathering=2.0, window=0.5, tune_epochs=0)
+    courier = LocalCourier(TWO[:1], [], Scripted())
+    world, _ = play(method, courier, open_world(method, TWO[:1], W0), {0})
+    for steady in (8, 10, 12.4, 12.4 + 7.6 / 3):
+        world, _ = play(method, courier, world, {0})
+        close(world.server.steady, W0 + steady)
 
 
 def test_alone_without_priors_warm_up_or_unlabelled_data_it_is_fedavg():

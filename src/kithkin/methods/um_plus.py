@@ -18,9 +18,10 @@ views     Pictures are shown as they are until the common model knows them (its 
           from then on mirrored and shifted: plain ones teach faster, and then have nothing left to teach. Not where a mirror
           image has another label.
 momentum  The common model goes most of its last round's way again, beside that of its cohort (FedAvgM: Hsu et al., 2019): a
-          cohort is a few clients, and what many of them agree on adds up. Little of it in the first rounds, whose ways are
-          long and lead elsewhere; and norm statistics are not carried on.
-steady    What is evaluated is the mean of the common model over the last rounds: that of one cohort is unsteady.
+          cohort is a few clients, and what many of them agree on adds up. None of it in the first rounds, whose ways are long
+          and lead elsewhere; and norm statistics are not carried on.
+steady    What is evaluated is the mean of the common model over the last rounds, a share of all, of which the first `gathering`
+          count twice: that of one cohort is unsteady.
 touch     And each client goes over its pictures once, at a tenth of the learning rate. Where clients are large, local training
           leads them far apart; the mean of what they come to, norm statistics above all, then fits nobody well.
 
@@ -78,7 +79,7 @@ class UmPlus:
     tune: Recipe | None  # local training before evaluation, if any
     trained: int  # how many leading numbers of the vector are trained; the rest are norm statistics
     momentum: float  # how much of its last round's way the common model goes again,
-    gathering: float  # nothing of it in so many rounds, and then ever more: 1 - gathering / round at most
+    gathering: float  # nothing of it in so many rounds, then 1 - gathering / round at most
     opening_round: bool = True
 
     def open(self, clients: int, w0: Tensor) -> Commons:
@@ -169,7 +170,8 @@ class UmPlus:
                 carried = min(self.momentum, max(0.0, 1 - self.gathering / round))
                 speed[: self.trained] += carried * server.speed[: self.trained]
             w = server.w + speed
-        steady = server.steady.lerp(w, 1 / max(1.0, self.window * round))
+        span = self.window * (round + min(round, self.gathering))
+        steady = server.steady.lerp(w, 1 / max(1.0, span))
         return replace(server, w=w, behind=sum(p.evidence for p in uploads), steady=steady, speed=speed)
 
     def shown(self, server: Commons) -> Commons:
