@@ -18,9 +18,9 @@ import time
 
 import torch
 
-from kithkin.cli import settle
 from kithkin.compute import Compute, Eager, Fit, Lesson, Recipe, Workers, choose, cores
 from kithkin.federation import cohort, open_world, play
+from kithkin.flags import settle
 from kithkin.helpers import average
 from kithkin.nets import ResNet9, initial_vector
 from kithkin.record.assembling import assemble

@@ -1,4 +1,4 @@
-"""Imports point down, nothing is unpickled, and the data room needs no torch."""
+"""Imports point down, nothing is unpickled, and what is asked for often comes without torch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ FLOORS = (
     {"helpers"},
     {"methods"},
     {"federation"},
-)  # above them all: record, report, paper, network, cli, display and whatever else has no place here
+)  # above them all: record, report, paper, network, flags, cli, display and whatever else has no place here
 PICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
 def module_of(path: Path) -> tuple[str, ...]:
     parts = path.relative_to(SRC).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def room_of(path: Path) -> str:
+    module = module_of(path)
+    return module[1] if len(module) > 1 else "top"
 
 
 def imports(source: str, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -42,6 +47,18 @@ def imports(source: str, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def imported_by(path: Path) -> set[tuple[str, ...]]:
     return set(imports(path.read_text("utf-8"), path.parent.relative_to(SRC).parts))
+
+
+def known_by(room: str) -> set[tuple[str, ...]]:
+    """All that a room's files import of kithkin, without its name: ("data", "augment"); kithkin itself is ("top",)."""
+    names = {name for path in FILES if room_of(path) == room for name in imported_by(path)}
+    return {name[1:] or ("top",) for name in names if name[0] == "kithkin"}
+
+
+def who_knows(room: str) -> set[str]:
+    """The other rooms that import it."""
+    others = {room_of(path) for path in FILES} - {room}
+    return {other for other in others if room in {name[0] for name in known_by(other)}}
 
 
 def floor(room: str) -> int:
@@ -74,34 +91,29 @@ def test_what_points_up_is_named():
 
 
 def test_every_floor_is_built():
-    rooms = {module_of(path)[1] for path in FILES if len(module_of(path)) > 1}
-    assert rooms >= set().union(*FLOORS)
+    assert {room_of(path) for path in FILES} >= set().union(*FLOORS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: ".".join(module_of(path)))
 def test_imports_point_down(path: Path):
-    module = module_of(path)
-    room = module[1] if len(module) > 1 else "top"
+    room = room_of(path)
     if floor(room) < len(FLOORS):
         assert too_high(room, imported_by(path)) == []
 
 
-@pytest.mark.parametrize("room", ["errors", "rng", "dice", "config", "own"])
+@pytest.mark.parametrize("room", sorted(FLOORS[0]))
 def test_the_ground_floor_knows_itself_alone(room: str):
-    known = {name[1] for name in imported_by(SRC / "kithkin" / f"{room}.py") if name[0] == "kithkin"}
-    assert known <= FLOORS[0]
+    assert {name[0] for name in known_by(room)} <= FLOORS[0]
 
 
 def test_compute_knows_of_data_only_the_augmentations():
-    known = {name for path in FILES if module_of(path)[1:2] == ("compute",) for name in imported_by(path)}
-    assert {name[1:3] for name in known if name[:2] == ("kithkin", "data")} == {("data", "augment")}
+    assert {name[:2] for name in known_by("compute") if name[0] == "data"} == {("data", "augment")}
 
 
 @pytest.mark.parametrize("room", ["helpers", "methods", "federation"])
 def test_methods_know_no_kind_of_compute(room: str):
     protocol = {"Compute", "Fit", "Fitted", "Lesson", "Predict", "Read", "Recipe", "all_of", "together", "jobs"}
-    known = {name for path in FILES if module_of(path)[1:2] == (room,) for name in imported_by(path)}
-    assert {name[2] for name in known if name[:2] == ("kithkin", "compute")} <= protocol
+    assert {name[1] for name in known_by(room) if name[0] == "compute"} <= protocol
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: ".".join(module_of(path)))
@@ -115,45 +127,45 @@ def test_nothing_is_pickled(path: Path):
     assert all(isinstance(value, ast.Constant) and value.value is False for value in allowed)
 
 
+def test_the_command_line_is_known_by_nobody_but_its_doors():
+    """Whoever needs a run's flags knows these alone, and they know no command."""
+    assert who_knows("cli") == {"__main__", "manual"}, "the manual asks every command for --help"
+    assert who_knows("flags") == {"top", "cli", "network", "paper"}
+    assert {name[0] for name in known_by("flags")} == {"config", "errors", "own", "methods", "display", "report"}
+
+
 def test_nobody_below_knows_the_report():
-    """A run does without it; only the command line, which offers it, knows it."""
-    knowing = {module_of(path)[1] for path in FILES if len(module_of(path)) > 1 and knows_report(path)}
-    assert knowing == {"report", "cli"}
-
-
-def knows_report(path: Path) -> bool:
-    return any(name[:2] == ("kithkin", "report") for name in imported_by(path))
+    """A run does without it; only the command line and the flags that ask for it know it."""
+    assert who_knows("report") == {"cli", "flags"}
+    assert {name[:2] for name in known_by("flags") if name[0] == "report"} == {("report", "live")}
 
 
 def test_the_paper_is_known_by_the_command_line_alone():
-    known = {module_of(path)[1] for path in FILES if ("kithkin", "paper") in {name[:2] for name in imported_by(path)}}
-    assert known == {"cli", "paper"}
+    assert who_knows("paper") == {"cli"}
 
 
 def test_what_uses_finished_runs_is_known_by_the_doors_alone():
-    known = {module_of(path)[1:2] for path in FILES if ("kithkin", "use") in {name[:2] for name in imported_by(path)}}
-    assert known == {(), ("cli",), ("use",)}
+    assert who_knows("use") == {"top", "cli"}
 
 
 def test_the_network_is_known_by_the_command_line_alone():
     """A run on one machine does without Flower, which nothing outside this room imports."""
-    known = {module_of(path)[1] for path in FILES if ("kithkin", "network") in {name[:2] for name in imported_by(path)}}
-    assert known == {"network"}, "the command line loads it by name, where it is asked for"
-    flower = {module_of(path)[1] for path in FILES if {"flwr", "ray", "cryptography"} & {n[0] for n in imported_by(path)}}
+    assert who_knows("network") == set(), "the command line loads it by name, where it is asked for"
+    flower = {room_of(path) for path in FILES if {"flwr", "ray", "cryptography"} & {n[0] for n in imported_by(path)}}
     assert flower == {"network"}
 
 
-def test_a_site_joins_without_torch():
-    command = "import sys, kithkin.network.joining; print('torch' in sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", command], env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.strip() == "False"
+@pytest.mark.parametrize("module", ["kithkin.data", "kithkin.cli", "kithkin.network.joining"])
+def test_data_the_command_line_and_a_site_that_joins_come_without_torch(module: str):
+    assert "torch" not in loaded_with(module)
 
 
-def test_data_comes_without_torch():
-    command = "import sys, kithkin, kithkin.data; print('torch' in sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", command], env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.strip() == "False"
+def test_kithkin_itself_loads_nothing_before_it_is_asked():
+    heavy = {"kithkin", "numpy", "rich", "torch", "tyro"}
+    assert [name for name in loaded_with("kithkin") if name.partition(".")[0] in heavy] == ["kithkin"]
+
+
+def loaded_with(module: str) -> list[str]:
+    command = [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"]
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from kithkin import compare
-from kithkin.cli import main, settle
+from kithkin.cli import main
 from kithkin.errors import KithkinError
+from kithkin.flags import settle
 from kithkin.record import Result
 
 RUN = sys.modules["kithkin.record.run"]  # the package names its function, not the module

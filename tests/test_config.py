@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from kithkin.cli import settle
 from kithkin.config import DEFAULTS, PAPER, RunConfig, as_json, from_json
 from kithkin.data.official import SOURCES
 from kithkin.errors import KithkinError
+from kithkin.flags import settle
 from kithkin.methods import METHODS, FedAvg, check, method_for
 from kithkin.nets import layout_of
 

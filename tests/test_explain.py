@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from kithkin.cli import main, settle
+from kithkin.cli import main
 from kithkin.errors import KithkinError
 from kithkin.explain import amount, lines, traffic
+from kithkin.flags import settle
 from kithkin.methods import METHODS, Setting, Training
 from kithkin.nets import Layout, ResNet9, layout_of
 

@@ -20,7 +20,7 @@ def run(
     out: str | Path | None = None, *, quiet: bool = True, report: bool = False, tensorboard: bool = False, **flags: Any
 ) -> Result:
     """Do a run, with the command line's flags as keyword arguments (`sample_rate=0.5`), and give its result."""
-    from kithkin.cli import settle, shown
+    from kithkin.flags import settle, shown
     from kithkin.record import run as whole_run
     from kithkin.record.run import home_of
 
@@ -34,7 +34,7 @@ def run(
 
 def resume(out: str | Path, *, quiet: bool = True, report: bool = False, tensorboard: bool = False) -> Result:
     """Go on with a run that was broken off."""
-    from kithkin.cli import shown
+    from kithkin.flags import shown
     from kithkin.record import resume as whole_resume
 
     display, finish = shown(quiet, Path(out), report, tensorboard)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -17,47 +16,10 @@ from rich.table import Table
 
 from kithkin.config import RunConfig, bad
 from kithkin.errors import KithkinError, unknown
-from kithkin.own import is_own, short
+from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
 
-Positional = tyro.conf.Positional
-OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
-QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
-REPORT = (
-    "report",
-    Annotated[bool, tyro.conf.arg(help="Write report.html into the folder; refreshed while running.")],
-    False,
-)
-BOARD = ("tensorboard", Annotated[bool, tyro.conf.arg(help="Write TensorBoard's event files into the folder.")], False)
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
 DEMO |= {"eval_every": 10, "device": "cpu"}
-FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-
-
-def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
-    """Plain flags as a run's config and its method's settings."""
-    from kithkin.methods import entry_of
-
-    entry = entry_of(flags.get("method", RunConfig.method))
-    common, own = ({f.name for f in fields(c)} for c in (RunConfig, entry.settings))
-    for name in flags:
-        if name not in common | own:
-            raise unknown(f"setting of {flags.get('method', RunConfig.method)}", name, common | own)
-    config = RunConfig(**{k: v for k, v in flags.items() if k in common})
-    return config, replace(entry.settings, **{k: v for k, v in flags.items() if k in own})
-
-
-def _parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[tuple[str, Any, Any]]) -> tuple[Any, Any]:
-    """All flags of a run with this method: parsed, and the method's settings apart."""
-    from kithkin.methods import entry_of
-
-    settings = entry_of(name).settings
-    group = re.sub(r"\W", "_", short(name))
-    usual = field(default=_usual(argv, method=name))
-    Args = make_dataclass(
-        "Args", [("run", RunConfig, usual), (group, type(settings), field(default=settings)), *more], frozen=True
-    )
-    args: Any = tyro.cli(Args, prog=prog, description=about, args=argv, config=FLAT)
-    return args, getattr(args, group)
 
 
 def _run(argv: Sequence[str]) -> None:
@@ -66,27 +28,14 @@ def _run(argv: Sequence[str]) -> None:
     from kithkin.record import run
     from kithkin.record.run import home_of
 
-    name = _given(argv, "--method") or RunConfig.method
+    name = given(argv, "--method") or RunConfig.method
     about = f"{_run.__doc__}\n\nMethod {name}: {entry_of(name).summary}. With --method NAME --help the settings of that method."
-    args, settings = _parse("kithkin run", about, name, argv, [OUT, QUIET, REPORT, BOARD])
+    args, settings = parse("kithkin run", about, name, argv, [OUT, QUIET, REPORT, BOARD])
     display, finish = shown(args.quiet, args.out or home_of(args.run), args.report, args.tensorboard)
     result = run(args.run, settings, args.out, display)
     finish()
     if not args.quiet:
         print_summary(result.summary, result.folder)
-
-
-def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:
-    """A run's display, and what is to be done when it is over."""
-    from kithkin.display import display_for
-
-    display = display_for(quiet)
-    if not (report or tensorboard):
-        return display, lambda: None
-    from kithkin.report.live import Showing
-
-    showing = Showing(display, folder, report, tensorboard)
-    return showing, showing.finish
 
 
 def _explain(argv: Sequence[str]) -> None:
@@ -99,26 +48,16 @@ def _explain(argv: Sequence[str]) -> None:
         if not argv:
             raise KithkinError("No method is named.", "`kithkin methods` lists them.")
         return
-    args, settings = _parse(f"kithkin explain {argv[0]}", _explain.__doc__ or "", argv[0], argv[1:], [])
+    args, settings = parse(f"kithkin explain {argv[0]}", _explain.__doc__ or "", argv[0], argv[1:], [])
     explain(replace(args.run, method=argv[0]), settings)
 
 
 def _compare(argv: Sequence[str]) -> None:
     """Run many methods, alphas and seeds, one folder each, and put them in one table."""
     from kithkin import compare
-    from kithkin.methods import METHODS, entry_of
+    from kithkin.methods import entry_of
 
-    own: dict[str, tuple[Any, list[str]]] = {}
-    for name in [*METHODS, *filter(is_own, _given_all(argv, "--methods"))]:
-        for setting, kind in get_type_hints(type(entry_of(name).settings)).items():
-            known, names = own.get(setting, (kind, []))
-            own[setting] = (_either(known, kind), [*names, short(name)])
-    own_fields = [
-        (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(names)}.")], None)
-        for setting, (kind, names) in own.items()
-    ]
-    about = "Settings of single methods go to those that have them; `kithkin run --method NAME --help` says what they mean."
-    Own = make_dataclass("Own", own_fields, frozen=True, namespace={"__doc__": about})
+    Own = of_single_methods(argv)
     Args = make_dataclass(
         "Compare",
         [
@@ -132,17 +71,17 @@ def _compare(argv: Sequence[str]) -> None:
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
             ("jobs", Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.")], None),
             QUIET,
-            ("run", OfAll, field(default=OfAll(**vars(_usual(argv))))),
+            ("run", OfAll, field(default=OfAll(**vars(usual(argv))))),
             ("own", Own, field(default=Own())),
         ],
         frozen=True,
     )
     args: Any = tyro.cli(Args, prog="kithkin compare", description=_compare.__doc__, args=argv, config=FLAT)
-    given = {k: v for k, v in vars(args.own).items() if v is not None}
+    own = {k: v for k, v in vars(args.own).items() if v is not None}
 
     def settle_one(method: str) -> tuple[RunConfig, Any]:
         theirs = {f.name for f in fields(entry_of(method).settings)}
-        return settle({**vars(args.run), "method": method, **{k: v for k, v in given.items() if k in theirs}})
+        return settle({**vars(args.run), "method": method, **{k: v for k, v in own.items() if k in theirs}})
 
     cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
     _compare_cells(cells, args.out, args.jobs, args.quiet)
@@ -188,7 +127,7 @@ def _resume(argv: Sequence[str]) -> None:
     from kithkin.record import resume
 
     def args(
-        folder: Positional[Path], quiet: bool = False, report: bool = False, tensorboard: bool = False
+        folder: tyro.conf.Positional[Path], quiet: bool = False, report: bool = False, tensorboard: bool = False
     ) -> tuple[Path, bool, bool, bool]:
         """Go on with a run that was broken off.
 
@@ -308,7 +247,7 @@ def _federation_run(argv: Sequence[str]) -> None:
     from kithkin.record import run
     from kithkin.record.run import home_of
 
-    name = _given(argv, "--method") or RunConfig.method
+    name = given(argv, "--method") or RunConfig.method
     about = f"{_federation_run.__doc__} Both give the same metrics.\n\nMethod {name}: {entry_of(name).summary}."
     courier = (
         "courier",
@@ -316,7 +255,7 @@ def _federation_run(argv: Sequence[str]) -> None:
         "flower-sim",
     )
     wire = ("wire", Annotated[Literal["fp32", "fp16", "bf16"], tyro.conf.arg(help="How a number travels.")], "fp32")
-    args, settings = _parse("kithkin federation run", about, name, argv, [OUT, QUIET, courier, wire])
+    args, settings = parse("kithkin federation run", about, name, argv, [OUT, QUIET, courier, wire])
     display, _ = shown(args.quiet, args.out or home_of(args.run), False, False)
     if args.courier == "local":
         result = run(args.run, settings, args.out, display)
@@ -344,15 +283,6 @@ def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]],
 
     command.__doc__ = function.__doc__
     return command
-
-
-@dataclass(frozen=True)
-class OfAll(RunConfig):
-    """Every run. The defaults are those that suit the data set."""
-
-    method: tyro.conf.Suppress[str] = RunConfig.method
-    alpha: tyro.conf.Suppress[float] = RunConfig.alpha
-    seed: tyro.conf.Suppress[int] = RunConfig.seed
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -394,36 +324,6 @@ def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], a
     if argv[0] not in commands:
         raise unknown("command", argv[0], commands)
     commands[argv[0]](argv[1:])
-
-
-def _usual(argv: Sequence[str], **more: Any) -> RunConfig:
-    """The defaults that suit the chosen data set and preset, so that --help shows them."""
-    chosen = {name: _given(argv, f"--{name}") for name in ("data", "preset")}
-    return RunConfig(**{k: v for k, v in chosen.items() if v}, **more).checked().resolved()  # pyright: ignore[reportArgumentType]
-
-
-def _given(argv: Sequence[str], flag: str) -> str | None:
-    """The last value of a flag, before parsing: the other flags depend on it."""
-    value = None
-    for i, word in enumerate(argv):
-        if word == flag and i + 1 < len(argv):
-            value = argv[i + 1]
-        if word.startswith(flag + "="):
-            value = word[len(flag) + 1 :]
-    return value
-
-
-def _either(one: Any, other: Any) -> Any:
-    """A type for a flag that takes what any of its methods takes."""
-    if get_origin(one) is get_origin(other) is Literal:
-        return Literal[*dict.fromkeys((*get_args(one), *get_args(other)))]
-    return one | other
-
-
-def _given_all(argv: Sequence[str], flag: str) -> list[str]:
-    """All words after a flag that takes several, before parsing."""
-    after = list(argv[argv.index(flag) + 1 :]) if flag in argv else []
-    return after[: next((i for i, word in enumerate(after) if word.startswith("-")), len(after))]
 
 
 def print_summary(summary: dict[str, Any], folder: Path) -> None:

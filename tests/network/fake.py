@@ -13,7 +13,7 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from kithkin.cli import settle
+from kithkin.flags import settle
 from kithkin.network.client import app_for
 from kithkin.network.server import serve
 from kithkin.network.site import Holdings, Site, share_of_one_machine

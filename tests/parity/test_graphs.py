@@ -16,8 +16,8 @@ import kithkin.compute.graphs
 import kithkin.nets.fast
 import kithkin.nets.vector
 from kithkin import dice
-from kithkin.cli import settle
 from kithkin.compute import Fit, Lesson, Predict, Recipe, choose
+from kithkin.flags import settle
 from kithkin.methods import METHODS
 from kithkin.nets import ResNet9, initial_vector
 from kithkin.record import Result, resume, run

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from tiny_runs import assert_same_run, flags, lines, record, weights
 
-from kithkin.cli import settle
 from kithkin.data import Dataset, Split, deal, load
 from kithkin.federation import open_world
+from kithkin.flags import settle
 from kithkin.record import Folder, Result, assembling
 from kithkin.record.assembling import assemble
 from kithkin.record.run import Quiet, go_on

@@ -17,9 +17,10 @@ import pytest
 from tiny_runs import COMMON, OWN, Heard
 
 import kithkin
-from kithkin.cli import main, settle
+from kithkin.cli import main
 from kithkin.compare import Cell
 from kithkin.errors import KithkinError
+from kithkin.flags import settle
 from kithkin.record import Folder, Result, resume
 from kithkin.report.looks import look_at
 

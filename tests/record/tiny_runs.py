@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 import kithkin
-from kithkin.cli import settle
 from kithkin.federation import World
+from kithkin.flags import settle
 from kithkin.record import Result, resume, run
 
 RUN: Any = importlib.import_module("kithkin.record.run")  # the module: the package's attribute `run` is its function

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kithkin.config import RunConfig, as_json, check_choices, from_json, some
 from kithkin.errors import KithkinError, unknown
+from kithkin.flags import settle
 from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
 from kithkin.nets import Build, builder, initial_vector, layout_of
 from kithkin.network.papers import read_toml
@@ -199,8 +200,6 @@ def read_federation(path: Path) -> FederationFile:
 
 
 def _terms(written: _Written, seats: int) -> Terms:
-    from kithkin.cli import settle  # here, because the command line knows this room
-
     for name in written.run:
         if name in OF_ONE_MACHINE:
             raise KithkinError(f"[run] says '{name}', which is each site's own affair or no choice here.", "Leave it out.")

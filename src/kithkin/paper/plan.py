@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kithkin.cli import settle
 from kithkin.config import DEFAULTS, PAPER
+from kithkin.flags import settle
 from kithkin.methods import METHODS, check
 from kithkin.paper.cells import Cell
 

@@ -1,0 +1,121 @@
+"""A run's flags, as words of the command line or keyword arguments of Python, and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
+
+from kithkin.config import RunConfig
+from kithkin.errors import unknown
+from kithkin.own import is_own, short
+
+OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
+QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
+REPORT = (
+    "report",
+    Annotated[bool, tyro.conf.arg(help="Write report.html into the folder; refreshed while running.")],
+    False,
+)
+BOARD = ("tensorboard", Annotated[bool, tyro.conf.arg(help="Write TensorBoard's event files into the folder.")], False)
+FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+
+
+def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
+    """Plain flags as a run's config and its method's settings."""
+    from kithkin.methods import entry_of
+
+    entry = entry_of(flags.get("method", RunConfig.method))
+    common, own = ({f.name for f in fields(c)} for c in (RunConfig, entry.settings))
+    for name in flags:
+        if name not in common | own:
+            raise unknown(f"setting of {flags.get('method', RunConfig.method)}", name, common | own)
+    config = RunConfig(**{k: v for k, v in flags.items() if k in common})
+    return config, replace(entry.settings, **{k: v for k, v in flags.items() if k in own})
+
+
+def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:
+    """A run's display, and what is to be done when it is over."""
+    from kithkin.display import display_for
+
+    display = display_for(quiet)
+    if not (report or tensorboard):
+        return display, lambda: None
+    from kithkin.report.live import Showing
+
+    showing = Showing(display, folder, report, tensorboard)
+    return showing, showing.finish
+
+
+def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[tuple[str, Any, Any]]) -> tuple[Any, Any]:
+    """All flags of a run with this method: parsed, and the method's settings apart."""
+    from kithkin.methods import entry_of
+
+    settings = entry_of(name).settings
+    group = re.sub(r"\W", "_", short(name))
+    default = field(default=usual(argv, method=name))
+    Args = make_dataclass(
+        "Args", [("run", RunConfig, default), (group, type(settings), field(default=settings)), *more], frozen=True
+    )
+    args: Any = tyro.cli(Args, prog=prog, description=about, args=argv, config=FLAT)
+    return args, getattr(args, group)
+
+
+@dataclass(frozen=True)
+class OfAll(RunConfig):
+    """Every run. The defaults are those that suit the data set."""
+
+    method: tyro.conf.Suppress[str] = RunConfig.method
+    alpha: tyro.conf.Suppress[float] = RunConfig.alpha
+    seed: tyro.conf.Suppress[int] = RunConfig.seed
+
+
+def of_single_methods(argv: Sequence[str]) -> type:
+    """A class with the settings of every method, also of the user's own among --methods; each may be left out."""
+    from kithkin.methods import METHODS, entry_of
+
+    own: dict[str, tuple[Any, list[str]]] = {}
+    for name in [*METHODS, *filter(is_own, _given_all(argv, "--methods"))]:
+        for setting, kind in get_type_hints(type(entry_of(name).settings)).items():
+            known, names = own.get(setting, (kind, []))
+            own[setting] = (_either(known, kind), [*names, short(name)])
+    own_fields = [
+        (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(names)}.")], None)
+        for setting, (kind, names) in own.items()
+    ]
+    about = "Settings of single methods go to those that have them; `kithkin run --method NAME --help` says what they mean."
+    return make_dataclass("Own", own_fields, frozen=True, namespace={"__doc__": about})
+
+
+def usual(argv: Sequence[str], **more: Any) -> RunConfig:
+    """The defaults that suit the chosen data set and preset, so that --help shows them."""
+    chosen = {name: given(argv, f"--{name}") for name in ("data", "preset")}
+    return RunConfig(**{k: v for k, v in chosen.items() if v}, **more).checked().resolved()  # pyright: ignore[reportArgumentType]
+
+
+def given(argv: Sequence[str], flag: str) -> str | None:
+    """The last value of a flag, before parsing: the other flags depend on it."""
+    value = None
+    for i, word in enumerate(argv):
+        if word == flag and i + 1 < len(argv):
+            value = argv[i + 1]
+        if word.startswith(flag + "="):
+            value = word[len(flag) + 1 :]
+    return value
+
+
+def _given_all(argv: Sequence[str], flag: str) -> list[str]:
+    """All words after a flag that takes several, before parsing."""
+    after = list(argv[argv.index(flag) + 1 :]) if flag in argv else []
+    return after[: next((i for i, word in enumerate(after) if word.startswith("-")), len(after))]
+
+
+def _either(one: Any, other: Any) -> Any:
+    """A type for a flag that takes what any of its methods takes."""
+    if get_origin(one) is get_origin(other) is Literal:
+        return Literal[*dict.fromkeys((*get_args(one), *get_args(other)))]
+    return one | other
