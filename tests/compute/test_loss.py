@@ -193,17 +193,17 @@ def test_only_fixmatch_augments_unasked():
     assert fixmatch.item() != pytest.approx(plain.item(), abs=1e-3)
 
 
-@pytest.mark.parametrize("views", ["weak", "strong"])
-def test_given_targets_may_be_taught_on_augmented_pictures(views: str):
+@pytest.mark.parametrize(("views", "moved"), [("weak", 1.0), ("weak", 0.5), ("strong", 1.0), ("strong", 0.5)])
+def test_given_targets_may_be_taught_on_augmented_pictures(views: str, moved: float):
     """Labelled pictures weakly, unlabelled ones as the recipe says; the targets stay as they are given."""
     keys, targets = torch.arange(6), torch.eye(3)[torch.arange(6) % 3]
     net = Network(linear, CPU)
     net.load(sharp())
-    recipe = replace(FIXMATCH, objective="weighted", views=views)
+    recipe = replace(FIXMATCH, objective="weighted", views=views, moved=moved)
     labelled, unlabelled = half(pictures(6), keys, torch.arange(6) % 3), half(pictures(6), keys + 9, targets)
     x = scaled(pictures(6))
-    seen = augment.weak(x, keys + 9, False) if views == "weak" else augment.strong(x, (keys + 9) ^ STRONG, False)
-    own = functional.cross_entropy(net.module(centred(augment.weak(x, keys, False))), torch.arange(6) % 3)
+    seen = augment.weak(x, keys + 9, False, moved) if views == "weak" else augment.strong(x, (keys + 9) ^ STRONG, False)
+    own = functional.cross_entropy(net.module(centred(augment.weak(x, keys, False, moved))), torch.arange(6) % 3)
     far = functional.cross_entropy(net.module(centred(seen)), torch.arange(6) % 3)
     got = step_loss(net, recipe, labelled, unlabelled, mu=torch.tensor(0.25))
     assert got.item() == pytest.approx((0.25 * own + 0.75 * far).item(), abs=1e-5)

@@ -1,6 +1,7 @@
 """The batched augmentations against plain per-picture ones: PIL's, slices, and a pixel-by-pixel sampler."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -163,6 +164,16 @@ def test_weak_is_a_crop_of_the_padded_picture(channels: int, side: int, flip: bo
 
 
 @every_shape
+def test_of_weak_views_a_share_may_be_moved_and_the_rest_left_alone(channels: int, side: int):
+    x, keys = unit(pictures(400, channels, side)), torch.arange(400)
+    chosen = dice.uniform(keys, 4)[:, 3] < 0.25
+    assert 0.15 < chosen.float().mean() < 0.35
+    expected = torch.where(chosen[:, None, None, None], augment.weak(x, keys, True), x)
+    assert torch.equal(augment.weak(x, keys, True, 0.25), expected)
+    assert torch.equal(augment.weak(x, keys, True, 0.0), x)
+
+
+@every_shape
 def test_strong_is_weak_then_two_operations_then_cutout(channels: int, side: int):
     x, keys = unit(pictures(40, channels, side)), torch.arange(100, 140)
     u, names = dice.uniform(keys, 10), augment.pool(channels)
@@ -178,7 +189,7 @@ def test_strong_is_weak_then_two_operations_then_cutout(channels: int, side: int
     assert torch.equal(augment.strong(x, keys, True), expected)
 
 
-@pytest.mark.parametrize("view", [augment.weak, augment.strong])
+@pytest.mark.parametrize("view", [augment.weak, partial(augment.weak, share=0.5), augment.strong])
 @pytest.mark.parametrize(("channels", "side"), [(1, 8), (1, 28), (3, 32)])
 def test_a_picture_depends_on_its_own_key_alone(view, channels: int, side: int):
     x, keys = unit(pictures(45, channels, side)), dice.bits(torch.tensor(3), 45)
@@ -190,7 +201,7 @@ def test_a_picture_depends_on_its_own_key_alone(view, channels: int, side: int):
     assert not torch.equal(view(x, keys + 1, True), whole)
 
 
-@pytest.mark.parametrize("view", [augment.weak, augment.strong])
+@pytest.mark.parametrize("view", [augment.weak, partial(augment.weak, share=0.5), augment.strong])
 @pytest.mark.parametrize(("channels", "side"), SHAPES)
 def test_views_never_look_at_values_on_the_host(view, channels: int, side: int):
     """The meta device holds no values: whatever would wait for one, or take its shape from one, fails there."""
@@ -241,7 +252,7 @@ def test_views_keep_shape_type_and_range(channels, height, width, seed, constant
     if constant:
         images[:] = seed % 256
     x, keys = torch.from_numpy(images).double() / 255, dice.bits(torch.tensor(seed), 30)
-    for view in (augment.weak, augment.strong):
+    for view in (augment.weak, partial(augment.weak, share=0.5), augment.strong):
         out = view(x, keys, flip)
         assert out.shape == x.shape
         assert out.dtype == torch.float32

@@ -40,6 +40,7 @@ ABOVE_ZERO = {
     "smoothing": ["um-plus"],
 }
 BELOW_ONE = {"server_momentum": ["um-plus"]}  # and at least zero
+SHARES = {"moved": ["um-plus"]}
 
 
 def pairs(table):
@@ -63,7 +64,7 @@ def test_the_defaults_of_every_method_are_lawful(name):
 
 def test_every_number_among_the_settings_is_checked_here():
     numbers = {f.name for entry in METHODS.values() for f in fields(entry.settings) if f.type in ("int", "float", "int | None")}
-    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | BELOW_ONE.keys()
+    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | BELOW_ONE.keys() | SHARES.keys()
 
 
 @pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ONE))
@@ -95,6 +96,14 @@ def test_what_must_be_above_zero_or_the_method_is_another(name, field, value):
 def test_what_must_lie_from_zero_to_below_one(name, field, value):
     assert refusal(name, **{field: value}).problem == f"{flag(field)} is {value}; it must lie in [0, 1)."
     for border in (0.0, 0.99):
+        check(name, replace(METHODS[name].settings, **{field: border}), 20)
+
+
+@pytest.mark.parametrize(("name", "field"), pairs(SHARES))
+@pytest.mark.parametrize("value", [-0.1, 1.1])
+def test_what_must_lie_from_zero_to_one(name, field, value):
+    assert refusal(name, **{field: value}).problem == f"{flag(field)} is {value}; it must lie in [0, 1]."
+    for border in (0.0, 1.0):
         check(name, replace(METHODS[name].settings, **{field: border}), 20)
 
 

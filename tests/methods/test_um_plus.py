@@ -87,7 +87,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     (fit,) = fake.fits
     prior = shift(log(4.875 / 3), log(1.125 / 3))  # 3 labelled, 7/8 and 1/8 voted, 1 each
     close(fit.w, W0 + 5 + prior)
-    assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True, views="weak")  # everyone is right: it knows them
+    assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True, views="weak", moved=0.5)  # everyone is right: it knows them
     assert fit.lesson.targets.tolist() == [[7 / 8, 1 / 8], [5 / 8, 3 / 8]]
     assert fit.lesson.weights.tolist() == [1, 0]
     assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])

@@ -51,6 +51,7 @@ class Recipe:
     lambda_u: float = 1.0
     flip: bool = False
     views: Literal["plain", "weak", "strong"] = "plain"  # how given targets' pictures are shown; labelled ones at most weakly
+    moved: float = 1.0  # the share of pictures that weak views of given targets move; the others stay as they are
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
     if labelled:
         x = scaled(labelled.pictures)
         moved = fixmatch or recipe.views != "plain"
-        xs.append(centred(augment.weak(x, labelled.keys, recipe.flip) if moved else x))
+        xs.append(centred(augment.weak(x, labelled.keys, recipe.flip, recipe.moved) if moved else x))
         keys.append(labelled.keys)
     certain = guess = None
     if unlabelled:
@@ -63,7 +63,7 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
         if fixmatch or recipe.views == "strong":
             x = augment.strong(x, unlabelled.keys ^ STRONG, recipe.flip)
         elif recipe.views == "weak":
-            x = augment.weak(x, unlabelled.keys, recipe.flip)
+            x = augment.weak(x, unlabelled.keys, recipe.flip, recipe.moved)
         xs.append(centred(x))
         keys.append(unlabelled.keys)
     with network.throwing(torch.cat(keys)):

@@ -24,6 +24,7 @@ GREY = 0.5  # fills what an operation uncovers or cuts out
 CELL = 96  # pixels of a picture on the contact sheet: a multiple of 8 and 32, and nearly of 28
 
 # The columns of a picture's one throw of dice: flip, crop (y, x) | operation, magnitude, twice | cutout (side, y, x).
+# In weak views the fourth one says whether the picture is moved at all.
 WEAK, OPERATIONS, COLUMNS = 3, (3, 5), 10
 
 
@@ -32,9 +33,14 @@ def pool(channels: int) -> tuple[str, ...]:
     return POOL if channels == 3 else tuple(name for name in POOL if name != "color")
 
 
-def weak(x: Tensor, keys: Tensor, flip: bool) -> Tensor:
-    """Mirror half of the pictures if `flip`, then crop each at random out of its reflection-padded self."""
-    return _flip_and_crop(x.float(), dice.uniform(keys, WEAK), flip)
+def weak(x: Tensor, keys: Tensor, flip: bool, share: float = 1.0) -> Tensor:
+    """Mirror half of the pictures if `flip`, then crop each at random out of its reflection-padded self.
+
+    Only about this `share` of them; the others stay as they are.
+    """
+    u = dice.uniform(keys, WEAK + 1)
+    moved = _flip_and_crop(x.float(), u, flip)
+    return moved if share == 1 else torch.where(u[:, WEAK:, None, None] < share, moved, x.float())
 
 
 def strong(x: Tensor, keys: Tensor, flip: bool) -> Tensor:

@@ -85,6 +85,8 @@ class UmPlusSettings(ListSettings):
     """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until they are known."""
     known: float = 0.8
     """They are once the common model's relation to the client is at least this; above 1 never."""
+    moved: float = 0.5
+    """Weak views mirror and shift this share of the pictures; the rest is shown as it is."""
     tune_epochs: int = 1
     """Local passes over the client's data before each evaluation."""
     tune_lr: float = 0.1
@@ -203,7 +205,7 @@ def _um(s: UmSettings | UmPlusSettings, at: Setting, **more: Any) -> Um:
 def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     _need_head(at)
     auto = s.views == "auto"
-    um = _um(s, at, views="plain" if auto else s.views)
+    um = _um(s, at, views="plain" if auto else s.views, moved=s.moved)
     moved = replace(um.recipe, views="weak") if auto and at.training.flip and not at.signals else um.recipe
     tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
     return UmPlus(
@@ -278,7 +280,7 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
-    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=3),
+    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=4),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),
@@ -361,6 +363,8 @@ def check(name: str, settings: Any, clients: int) -> None:
     ):
         if values.get(field) is not None and values[field] < 0:
             raise bad(field, values[field], "must be 0 or more")
+    if not 0 <= values.get("moved", 0) <= 1:
+        raise bad("moved", values["moved"], "must lie in [0, 1]")
     if not 0 <= values.get("server_momentum", 0) < 1:
         raise bad("server_momentum", values["server_momentum"], "must lie in [0, 1)")
     for field in ("prox", "personal_lr", "outer_lr", "server_mix", "smoothing"):

@@ -15,8 +15,8 @@ vote      A pseudo label is the mean answer of own, helpers' and common model, w
 sum       Each step takes both losses as they are, as FixMatch does: a client with few labels learns from them at full pace,
           and what it learnt weighs little in the mean.
 views     Pictures are shown as they are until the common model knows them (its relation to the client is `known` or more), and
-          from then on mirrored and shifted: plain ones teach faster, and then have nothing left to teach. Not where a mirror
-          image has another label.
+          from then on every other one is mirrored and shifted (`moved`): plain ones teach faster, and then have nothing left to
+          teach, but it is plain ones that are asked about. Not where a mirror image has another label.
 momentum  The common model goes most of its last round's way again, beside that of its cohort (FedAvgM: Hsu et al., 2019): a
           cohort is a few clients, and what many of them agree on adds up. None of it in the first rounds, whose ways are long
           and lead elsewhere; and norm statistics are not carried on.

@@ -36,8 +36,9 @@ PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one 
     "last common model, not the steady one": {"window": 0.0},
     "losses weighted by (1)": {"losses": "weighted"},
     "no pass before evaluation": {"tune_epochs": 0},
-    "views plain": {"views": "plain"},
-    "views weak": {"views": "weak"},
+    "never moved": {"views": "plain"},
+    "moved from the start": {"views": "weak"},
+    "all moved": {"moved": 1.0},
     "views strong": {"views": "strong"},
 }
 
