@@ -249,3 +249,16 @@ def test_a_figure_has_no_panel_for_what_was_not_run(name: str, panels: int, tmp_
     put(RECIPES[name].plan(PLAN)[0], tmp_path)
     fewest = min(len(p.figure.axes) for p in pictures(name, tmp_path))
     assert fewest == panels < min(len(p.figure.axes) for p in before)
+
+
+def test_a_sweep_has_a_tick_for_every_value_and_says_where_nothing_was_run(tmp_path: Path):
+    put(some("list-length", lambda c: c.row == ("fashion-mnist", 0.5) and c.column == 5), tmp_path)
+    (picture,) = pictures("list-length", tmp_path)
+    png(picture.figure)
+    ran, empty = picture.figure.axes
+    assert [[t.get_text() for t in axes.get_xticklabels()] for axes in (ran, empty)] == [["3", "5", "7", "10", "15"]] * 2
+    assert ran.lines[0].get_xydata().tolist() == [[1.0, 50.0]]
+    assert [[t.get_text() for t in axes.texts] for axes in (ran, empty)] == [[], ["not run yet"]]
+    low, high = ran.get_ylim()
+    assert (low + high) / 2 == pytest.approx(50.0)
+    assert high - low >= 2

@@ -137,6 +137,20 @@ def write_on(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.set_ylabel(y, fontsize=8)
 
 
+def along(axes: Axes, values: Sequence[float]) -> dict[float, int]:
+    """Where each value stands: all have their tick, evenly, whether they were run or not."""
+    axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    axes.set_xlim(-0.3, len(values) - 0.7)
+    return {value: i for i, value in enumerate(values)}
+
+
+def widen(axes: Axes, least: float) -> None:
+    """Let the upright axis span at least this much, or chance looks large."""
+    low, high = axes.get_ylim()
+    extra = max(0.0, least - (high - low)) / 2
+    axes.set_ylim(low - extra, high + extra)
+
+
 def key_of(figure: Figure, panels: np.ndarray) -> None:
     """One key for all panels, at the right; none where nothing is drawn."""
     lines = {label: line for axes in panels.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -150,7 +164,22 @@ def mean_curve(curves: Sequence[Sequence[float | None]]) -> list[float]:
     return [fmean(known) if (known := [v for v in point if v is not None]) else math.nan for point in points]
 
 
+def running_mean(curve: Sequence[float], span: int) -> np.ndarray:
+    """The mean of the last `span` points that have a value, at every point.
+
+    >>> running_mean([1.0, 2.0, math.nan, 6.0], 2).tolist()
+    [1.0, 1.5, 2.0, 6.0]
+    """
+    windows = [np.array(curve[max(0, i + 1 - span) : i + 1]) for i in range(len(curve))]
+    return np.array([w[~np.isnan(w)].mean() if (~np.isnan(w)).any() else math.nan for w in windows])
+
+
 def png(figure: Figure) -> bytes:
+    """The figure as it is written; a panel in which nothing was drawn says so."""
+    for axes in figure.axes:
+        if not axes.has_data():
+            axes.set_yticks([])
+            axes.text(0.5, 0.5, "not run yet", ha="center", va="center", fontsize=8, color=GREY, transform=axes.transAxes)
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=110)
     return out.getvalue()

@@ -17,13 +17,16 @@ from kithkin.paper.drawing import (
     MARKERS,
     Block,
     Picture,
+    along,
     here,
     key_of,
     mean_curve,
     measured,
     panels_of,
+    running_mean,
     sheet,
     table,
+    widen,
     write_on,
 )
 from kithkin.paper.measures import TERMS, at_best, label_error, moved, variance
@@ -72,17 +75,17 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "α", "variance")
-        axes.set_xticks(range(len(alphas)), [f"{a:g}" for a in alphas])
+        place = along(axes, alphas)
         alone = {a: {r["config"]["seed"]: r["clients"]["final"] for r in grid.at((data, "local"), a)} for a in alphas}
         for i, (_, method) in enumerate(row for row in grid.rows if row[0] == data):
             texts: list[str] = []
             points: list[tuple[int, float]] = []
-            for x, a in enumerate(alphas):
+            for a in alphas:
                 var = measured(grid, (data, method), a, variance)
                 worst = measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"]))
                 harm = measured(grid, (data, method), a, partial(harmed_share, alone[a])) if method != "local" else []
                 texts += [here(var, 4), here(worst), here(harm)]
-                points += [(x, fmean(var))] if var else []
+                points += [(place[a], fmean(var))] if var else []
             if points:
                 style = {"linewidth": 1.2, **LINES[method]}
                 axes.plot(*zip(*points, strict=True), marker=MARKERS[i % 11], markersize=4, label=method, **style)
@@ -119,9 +122,12 @@ def search_draw(grid: Grid, plan: Plan) -> list[Block]:
         cost = {F: [100 * b / fmean(whole) for b in measured(grid, data, F, moved)] if whole else [] for F in F_all}
         for axes, values, y in zip(panels[:, i], (accuracy, cost), ("test accuracy (%)", "bytes moved (%)"), strict=True):
             write_on(axes, data, "F", y)
+            place = along(axes, F_all)
             known = [F for F in F_all if values[F]]
             if known:
-                axes.plot(known, [fmean(values[F]) for F in known], color=COLOURS[0], marker="o", markersize=4)
+                mean = [fmean(values[F]) for F in known]
+                axes.plot([place[F] for F in known], mean, color=COLOURS[0], marker="o", markersize=4)
+                widen(axes, 2.0)
         lines += [[data, str(F), here(accuracy[F]), here(cost[F])] for F in F_all]
     caption = f"α = 0.5. Cost as a share of that with F = {F_all[-1]}, the most that this run length allows."
     return [Picture("search-rounds", caption, figure), table(["", "F", "accuracy (%)", "cost (%)"], lines)]
@@ -140,13 +146,16 @@ def length_draw(grid: Grid, plan: Plan) -> list[Block]:
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "M", "test accuracy (%)")
+        place = along(axes, lengths)
         for alpha, colour, marker in zip(alphas, COLOURS, MARKERS, strict=False):
             values = {M: measured(grid, (data, alpha), M, at_best) for M in lengths}
             known = [M for M in lengths if values[M]]
             if known:
                 mean = [fmean(values[M]) for M in known]
-                axes.plot(known, mean, color=colour, marker=marker, markersize=4, label=f"α = {alpha:g}")
+                x = [place[M] for M in known]
+                axes.plot(x, mean, color=colour, marker=marker, markersize=4, label=f"α = {alpha:g}")
             lines.append([data, f"{alpha:g}", *(here(values[M]) for M in lengths)])
+        widen(axes, 2.0)
     key_of(figure, panels)
     heads = ["", "α", *(f"M = {M}" for M in lengths)]
     return [Picture("list-length", "M counts the client itself.", figure), table(heads, lines)]
@@ -158,13 +167,18 @@ def label_error_draw(grid: Grid, plan: Plan) -> list[Block]:
     figure, panels = sheet(grid, 1, len(rows), "Wrong pseudo labels by the terms of the relation", (4.0, 2.8))
     for axes, row in zip(panels.flat, rows, strict=True):
         write_on(axes, row, "round", "label error")
-        for (terms, name), colour, style in zip(TERMS.items(), COLOURS, ("-", "--", ":"), strict=False):
+        for (terms, name), colour, style in zip(TERMS.items(), COLOURS, (":", "--", "-"), strict=False):
             curve = mean_curve([r["label_error"] for r in grid.at(row, terms)])
             if curve:
-                axes.plot(range(1, len(curve) + 1), curve, color=colour, linestyle=style, label=name, linewidth=1.3)
+                rounds = range(1, len(curve) + 1)
+                axes.plot(rounds, curve, color=colour, alpha=0.25, linewidth=0.7)
+                axes.plot(rounds, running_mean(curve, 10), color=colour, linestyle=style, label=name, linewidth=1.6)
     key_of(figure, panels)
     ends = [[row, *(here(measured(grid, row, c, label_error)) for c in TERMS)] for row in grid.rows]
-    caption = "Share of wrong labels among those that helpers gave in a round, over all clients that trained."
+    caption = (
+        "Share of wrong labels among those that helpers gave in a round, over all clients that trained (faint), and its mean "
+        "over ten rounds."
+    )
     text = table(["label error (%) in the last round", *TERMS.values()], ends)
     return [Picture("label-error", caption, figure), text]
 
