@@ -39,8 +39,10 @@ ABOVE_ZERO = {
     "server_mix": ["pfedme"],
     "smoothing": ["um-plus"],
 }
-BELOW_ONE = {"server_momentum": ["um-plus"]}  # and at least zero
-SHARES = {"moved": ["um-plus"]}
+WITHIN = {  # of um-plus: the interval, values beyond it, and some at its borders
+    "server_momentum": ("[0, 1)", (-0.1, 1.0), (0.0, 0.99)),
+    "moved": ("[0, 1]", (-0.1, 1.1), (0.0, 1.0)),
+}
 
 
 def pairs(table):
@@ -64,7 +66,7 @@ def test_the_defaults_of_every_method_are_lawful(name):
 
 def test_every_number_among_the_settings_is_checked_here():
     numbers = {f.name for entry in METHODS.values() for f in fields(entry.settings) if f.type in ("int", "float", "int | None")}
-    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | BELOW_ONE.keys() | SHARES.keys()
+    assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | WITHIN.keys()
 
 
 @pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ONE))
@@ -91,20 +93,13 @@ def test_what_must_be_above_zero_or_the_method_is_another(name, field, value):
     check(name, replace(METHODS[name].settings, **{field: 0.5}), 20)
 
 
-@pytest.mark.parametrize(("name", "field"), pairs(BELOW_ONE))
-@pytest.mark.parametrize("value", [-0.1, 1.0])
-def test_what_must_lie_from_zero_to_below_one(name, field, value):
-    assert refusal(name, **{field: value}).problem == f"{flag(field)} is {value}; it must lie in [0, 1)."
-    for border in (0.0, 0.99):
-        check(name, replace(METHODS[name].settings, **{field: border}), 20)
-
-
-@pytest.mark.parametrize(("name", "field"), pairs(SHARES))
-@pytest.mark.parametrize("value", [-0.1, 1.1])
-def test_what_must_lie_from_zero_to_one(name, field, value):
-    assert refusal(name, **{field: value}).problem == f"{flag(field)} is {value}; it must lie in [0, 1]."
-    for border in (0.0, 1.0):
-        check(name, replace(METHODS[name].settings, **{field: border}), 20)
+@pytest.mark.parametrize("field", WITHIN)
+def test_what_must_lie_in_an_interval(field):
+    interval, beyond, borders = WITHIN[field]
+    for value in beyond:
+        assert refusal("um-plus", **{field: value}).problem == f"{flag(field)} is {value}; it must lie in {interval}."
+    for value in borders:
+        check("um-plus", replace(METHODS["um-plus"].settings, **{field: value}), 20)
 
 
 def test_the_number_of_fedavg_rounds_may_be_left_out():

@@ -1,19 +1,18 @@
-"""All methods: each one's settings, and how they make it. `METHODS[name]` is everything the rest of the house needs."""
+"""All methods: each one's settings, and how it is made of them. `METHODS[name]` is everything the rest of the house needs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
 
 from kithkin import own
 from kithkin.compute import Recipe
-from kithkin.config import RunConfig, bad, check_choices, some
+from kithkin.config import RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
-from kithkin.helpers import Helper, HelperList, Score, Terms
+from kithkin.helpers import Helper, HelperList, Score
 from kithkin.methods.base import Brief, Client, Held, Method, Parcel, Reply, Training
 from kithkin.methods.fedavg import FedAvg, Global, Own
 from kithkin.methods.fedbn import fedbn
@@ -23,126 +22,25 @@ from kithkin.methods.lg_fedavg import lg_fedavg
 from kithkin.methods.local import local
 from kithkin.methods.mix import Globals, Mix, Owns
 from kithkin.methods.pfedme import pfedme
+from kithkin.methods.settings import (
+    AvgSettings,
+    LgSettings,
+    LocalSettings,
+    MeSettings,
+    PerSettings,
+    ProxSettings,
+    TuneSettings,
+    UmPlusSettings,
+    UmSettings,
+    check,
+    sees_all_labels,
+)
 from kithkin.methods.um import Newest, Pool, Um, UmState
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus, bias_of
 from kithkin.nets import Layout
 
 STATES = (Commons, Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, PlusState, Pool, Score, UmState)
 """Every class that server and client states are made of: what a checkpoint may hold."""
-
-
-@dataclass(frozen=True)
-class WarmSettings:
-    warmup_epochs: int = 10
-    """Passes over the own labelled data before round 1."""
-    mc_samples: int = 10
-    """T, dropout passes behind every uncertainty."""
-
-
-@dataclass(frozen=True)
-class LocalSettings(WarmSettings):
-    objective: Literal["labelled-only", "own-labels", "fixmatch"] = "labelled-only"
-    """labelled-only: no unlabelled data; own-labels: the own model labels them, as um without helpers; fixmatch."""
-    threshold: float = 0.95
-    """FixMatch takes a label where it is at least this certain."""
-
-
-@dataclass(frozen=True)
-class ListSettings(WarmSettings):
-    helpers: int = 5
-    """M, length of the helper list, the client itself included."""
-    candidates: int = 2
-    """R, models that every client tries in a search round."""
-    search_rounds: int = 30
-    """F, search in rounds before this one."""
-    refresh_every: int = 10
-    """nu, fetch newer versions of the helpers every so many rounds."""
-    relation: Terms = "both"
-    """Which terms of the relation (13) count."""
-
-
-@dataclass(frozen=True)
-class UmSettings(ListSettings):
-    losses: Literal["alternate", "weighted"] = "alternate"
-    """alternate: a pass over labelled, then over unlabelled data (Algorithm 1); weighted: both in each step, as in (1)."""
-
-
-@dataclass(frozen=True)
-class UmPlusSettings(ListSettings):
-    losses: Literal["sum", "weighted", "alternate"] = "sum"
-    """sum: both losses in each step, as they are; weighted, alternate: as in um."""
-    threshold: float = 0.9
-    """A pseudo label is taken where the vote is at least this certain; above 1 none is."""
-    smoothing: float = 1.0
-    """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
-    server_momentum: float = 0.8
-    """How much of its last round's way the common model goes again; 0: it is the mean of the cohort."""
-    gathering: float = 10.0
-    """No momentum in so many first rounds, half at most after twice as many; the window is doubled there. 0: no such thing."""
-    window: float = 0.1
-    """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
-    views: Literal["auto", "plain", "weak", "strong"] = "auto"
-    """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until they are known."""
-    known: float = 0.8
-    """They are once the common model's relation to the client is at least this; above 1 never."""
-    moved: float = 0.5
-    """Weak views mirror and shift this share of the pictures; the rest is shown as it is."""
-    tune_epochs: int = 1
-    """Local passes over the client's data before each evaluation."""
-    tune_lr: float = 0.1
-    """Their learning rate, as a share of --lr."""
-
-
-@dataclass(frozen=True)
-class AvgSettings:
-    objective: Literal["fixmatch", "supervised", "labelled-only"] = "fixmatch"
-    """fixmatch: labelled and unlabelled data; supervised: all training labels are known; labelled-only: no unlabelled data."""
-    threshold: float = 0.95
-    """FixMatch takes a label where it is at least this certain; above 1 it takes none."""
-    lambda_u: float = 1.0
-    """FixMatch's weight of the unlabelled loss."""
-
-
-@dataclass(frozen=True)
-class ProxSettings(AvgSettings):
-    prox: float = 0.01
-    """mu, the pull towards the global model."""
-
-
-@dataclass(frozen=True)
-class PerSettings(AvgSettings):
-    personal_layers: int = 1
-    """How many of the last layers each client keeps for itself."""
-
-
-@dataclass(frozen=True)
-class LgSettings(AvgSettings):
-    global_layers: int = 1
-    """How many of the last layers are shared."""
-    fedavg_rounds: int | None = None
-    """Rounds of plain FedAvg before; left out, a quarter of the rounds."""
-    reverse: bool = False
-    """Share the body and keep the head, as the authors' CIFAR code does."""
-
-
-@dataclass(frozen=True)
-class MeSettings(AvgSettings):
-    prox: float = 15.0
-    """lambda, how strongly the personal model is held near w."""
-    inner_steps: int = 5
-    """K, steps on each batch towards the personal model."""
-    personal_lr: float = 0.09
-    """Learning rate of those steps, which have no momentum: it stands in for --lr."""
-    outer_lr: float = 0.005
-    """eta, how far w follows after each batch (times lambda)."""
-    server_mix: float = 1.0
-    """beta, how far the server goes towards the mean."""
-
-
-@dataclass(frozen=True)
-class TuneSettings(AvgSettings):
-    finetune_epochs: int = 5
-    """Local passes over the client's data before each evaluation."""
 
 
 @dataclass(frozen=True)
@@ -323,63 +221,6 @@ def method_for(
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, config.flips(flip))
     setting = Setting(layout, training, some(config.rounds), config.seed, device, classes, dropout, signals)
     return entry_of(config.method).make(settings, setting)
-
-
-def sees_all_labels(settings: Any) -> bool:
-    """Whether every training label is given to the method."""
-    return getattr(settings, "objective", None) == "supervised"
-
-
-def check(name: str, settings: Any, clients: int) -> None:
-    """Refuse settings that cannot be, and those that make a method a no-op."""
-    check_choices(settings)
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    for field, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise bad(field, value, "must be a finite number")
-    for field in (
-        "helpers",
-        "mc_samples",
-        "refresh_every",
-        "personal_layers",
-        "global_layers",
-        "inner_steps",
-        "finetune_epochs",
-    ):
-        if field in values and values[field] < 1:
-            raise bad(field, values[field], "must be 1 or more")
-    for field in (
-        "candidates",
-        "search_rounds",
-        "warmup_epochs",
-        "threshold",
-        "lambda_u",
-        "fedavg_rounds",
-        "gathering",
-        "window",
-        "known",
-        "tune_epochs",
-        "tune_lr",
-    ):
-        if values.get(field) is not None and values[field] < 0:
-            raise bad(field, values[field], "must be 0 or more")
-    if not 0 <= values.get("moved", 0) <= 1:
-        raise bad("moved", values["moved"], "must lie in [0, 1]")
-    if not 0 <= values.get("server_momentum", 0) < 1:
-        raise bad("server_momentum", values["server_momentum"], "must lie in [0, 1)")
-    for field in ("prox", "personal_lr", "outer_lr", "server_mix", "smoothing"):
-        if field in values and not values[field] > 0:
-            why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
-            raise bad(field, values[field], "must be above 0" + why)
-    if isinstance(settings, ListSettings):
-        if settings.helpers > clients:
-            raise bad("helpers", settings.helpers, f"must not exceed the {clients} clients")
-        left = clients - settings.helpers
-        if settings.search_rounds and settings.candidates > left:
-            raise KithkinError(
-                f"--candidates is {settings.candidates}, but {clients} clients with lists of {settings.helpers} leave {left}.",
-                "Give fewer --candidates or --helpers, more --clients, or --search-rounds 0.",
-            )
 
 
 __all__ = [
