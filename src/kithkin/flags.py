@@ -110,7 +110,8 @@ def given(argv: Sequence[str], flag: str) -> str | None:
 
 def _given_all(argv: Sequence[str], flag: str) -> list[str]:
     """All words after a flag that takes several, before parsing."""
-    after = list(argv[argv.index(flag) + 1 :]) if flag in argv else []
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
+    after = words[words.index(flag) + 1 :] if flag in words else []
     return after[: next((i for i, word in enumerate(after) if word.startswith("-")), len(after))]
 
 

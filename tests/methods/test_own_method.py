@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from scripted import SETTING
 
+from kithkin.flags import of_single_methods
 from kithkin.methods import Parcel, Reply, entry_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "momentum.py"
@@ -28,6 +30,13 @@ def test_it_moves_as_its_equation_says():
     assert server.w.unique().item() == 4
     server = method.merge(server, {0: upload(0, 9.0, 0)}, 3)  # nobody learnt anything: it rolls on, v = 0.5 * 2
     assert server.w.unique().item() == 5
+
+
+@pytest.mark.parametrize("words", [["--methods", "um", "OWN"], ["--methods=OWN"], ["--out", "x", "--methods=OWN", "--quiet"]])
+def test_a_comparison_has_its_settings(words: list[str]):
+    own = of_single_methods([word.replace("OWN", f"{EXAMPLE}:FEDAVGM") for word in words])
+    assert "push" in own.__annotations__
+    assert "push" not in of_single_methods(["--methods", "um"]).__annotations__
 
 
 def test_it_is_under_forty_lines():

@@ -47,7 +47,8 @@ def test_the_bias_of_the_last_layer_holds_the_prior():
         METHODS["um-plus"].make(METHODS["um-plus"].settings, SETTING)
 
 
-def test_a_warm_up_and_a_round_of_two_clients_by_hand():
+@pytest.mark.parametrize("losses", ["auto", "sum"])
+def test_a_warm_up_and_a_round_of_two_clients_by_hand(losses: str):
     """Client 0 has 3 labelled pictures and adds 4 to what it is given; client 1 has 1 and adds 8. Everyone is right on labels.
 
     Smoothing 1: log pi_0 = log (4, 1) / 2.5, log pi_1 = log (2, 1) / 1.5. The warm-ups' mean, 3 : 1, is w0 + 5.
@@ -63,7 +64,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     method = make(
         "um-plus",
         **{"helpers": 2, "search_rounds": 0, "refresh_every": 9, "relation": "accuracy", "warmup_epochs": 9},
-        **{"threshold": 0.8, "smoothing": 1.0, "window": 1.0, "tune_epochs": 0},
+        **{"threshold": 0.8, "smoothing": 1.0, "window": 1.0, "tune_epochs": 0, "losses": losses},
     )
     fake = Scripted(predict=answer)
     courier = LocalCourier(TWO, [], fake)
@@ -88,8 +89,12 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand():
     prior = shift(log(4.875 / 3), log(1.125 / 3))  # 3 labelled, 7/8 and 1/8 voted, 1 each
     close(fit.w, W0 + 5 + prior)
     assert fit.recipe == Recipe("sum", 2, 4, 0.125, 0.5, flip=True, views="weak", moved=0.5)  # everyone is right: it knows them
-    assert fit.lesson.targets.tolist() == [[7 / 8, 1 / 8], [5 / 8, 3 / 8]]
-    assert fit.lesson.weights.tolist() == [1, 0]
+    if losses == "sum":
+        assert fit.lesson.targets.tolist() == [[7 / 8, 1 / 8], [5 / 8, 3 / 8]]
+        assert fit.lesson.weights.tolist() == [1, 0]
+    else:  # A counts as labelled, B not at all
+        assert fit.lesson.labelled.tolist() == [*TWO[0].labelled.tolist(), int(TWO[0].unlabelled[0])]
+        assert (fit.lesson.classes.tolist(), len(fit.lesson.unlabelled)) == ([0, 0, 0, 0], 0)
     assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])
     close(world.states[0].helpers.own.w, W0 + 9)
     close(world.server.w, W0 + 9)
@@ -144,12 +149,37 @@ def test_pictures_are_moved_once_the_common_model_knows_them(right: float, flip:
     assert [fit.recipe.views for fit in fake.fits] == ["weak" if views == "weak" else "plain", shown]
 
 
+@pytest.mark.parametrize(("losses", "right", "labelled"), [("auto", 1.0, 11), ("auto", 0.7, 10), ("sum", 1.0, 10)])
+def test_votes_of_known_clients_count_as_labels_and_need_no_pass(losses: str, right: float, labelled: int):
+    """Ten labelled pictures of class 0, and two others: the vote is sure that one is of class 1, and not sure of the other."""
+
+    def answer(job: Predict) -> torch.Tensor:
+        if len(job.rows) == 2:
+            return torch.tensor([[0.05, 0.95], [0.5, 0.5]])
+        sure = torch.arange(len(job.rows)) < round(right * 10)
+        return torch.stack([sure, ~sure], 1).float()
+
+    method, fake = make("um-plus", **ALONE, losses=losses, relation="accuracy"), Scripted(predict=answer)
+    (alone,) = clients = [client(0, 10, 2)]
+    world, _ = play(method, LocalCourier(clients, [], fake), open_world(method, clients, W0), {0})
+    world, _ = play(method, LocalCourier(clients, [], fake), world, {0})
+    lesson = fake.fits[-1].lesson
+    assert len(lesson.labelled) == len(lesson.classes) == labelled
+    if labelled == 11:
+        assert (int(lesson.labelled[-1]), int(lesson.classes[-1])) == (int(alone.unlabelled[0]), 1)
+        assert (len(lesson.unlabelled), lesson.targets, lesson.weights) == (0, None, None)
+    fake.fits.clear()
+    (w,) = fake.run(method.personal(world.server, alone, world.states[0], 1))
+    close(w, world.server.steady + shift(*method.log_prior(alone, world.states[0].votes).tolist()) + 4 * (labelled == 10))
+    assert len(fake.fits) == (labelled == 10)
+
+
 def test_signals_are_not_moved_even_where_a_mirror_image_would_keep_its_label():
     setting = replace(SETTING, layout=BIASED, training=replace(SETTING.training, flip=True), signals=True)
     assert METHODS["um-plus"].make(METHODS["um-plus"].settings, setting).moved.views == "plain"
 
 
-def test_every_client_goes_over_its_pictures_once_before_an_evaluation():
+def test_a_client_goes_over_its_pictures_once_before_an_evaluation():
     tune = make("um-plus").tune
     assert tune
     assert (tune.epochs, tune.views) == (1, "plain")

@@ -86,7 +86,7 @@ def _need_head(at: Setting) -> None:
 
 def _um(s: UmSettings | UmPlusSettings, at: Setting, **more: Any) -> Um:
     _need_dropout(at)
-    recipe = _recipe(s.losses, at, **more)
+    recipe = _recipe("sum" if s.losses == "auto" else s.losses, at, **more)
     return Um(
         s.helpers,
         s.candidates,
@@ -112,8 +112,9 @@ def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
         s.threshold,
         s.smoothing,
         s.window,
-        moved,
         s.known,
+        moved,
+        s.losses == "auto",
         tune,
         at.layout.trained,
         s.server_momentum,
@@ -178,7 +179,7 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
-    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=4),
+    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=5),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),

@@ -49,8 +49,8 @@ class UmSettings(ListSettings):
 
 @dataclass(frozen=True)
 class UmPlusSettings(ListSettings):
-    losses: Literal["sum", "weighted", "alternate"] = "sum"
-    """sum: both losses in each step, as they are; weighted, alternate: as in um."""
+    losses: Literal["auto", "sum", "weighted", "alternate"] = "auto"
+    """sum: both losses in each step, as they are; auto: until a client is known, then votes are labels; others: as in um."""
     threshold: float = 0.9
     """A pseudo label is taken where the vote is at least this certain; above 1 none is."""
     smoothing: float = 1.0
@@ -62,13 +62,13 @@ class UmPlusSettings(ListSettings):
     window: float = 0.1
     """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
     views: Literal["auto", "plain", "weak", "strong"] = "auto"
-    """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until they are known."""
+    """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until the client is known."""
     known: float = 0.8
-    """They are once the common model's relation to the client is at least this; above 1 never."""
+    """It is while the common model's relation to it is at least this; above 1 never."""
     moved: float = 0.5
     """Weak views mirror and shift this share of the pictures; the rest is shown as it is."""
     tune_epochs: int = 1
-    """Local passes over the client's data before each evaluation."""
+    """Local passes over the client's data before each evaluation; not over a known client's, with --losses auto."""
     tune_lr: float = 0.1
     """Their learning rate, as a share of --lr."""
 

@@ -1,6 +1,7 @@
 """UM+: UM-pFSSL's helpers around one common model, from which every client's class prior is taken out.
 
-It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes eight things. What each gives: docs/um-plus.md.
+It keeps `um`'s helper list, relation and letters (M, R, F, nu, T) and changes nine things. What each gives: docs/um-plus.md.
+A client is *known* in a round if the common model's relation to it is `known` or more.
 
 start     Local training starts from the mean of the last cohort's models, by examples, as in FedAvg; not from an average of
           helpers that started from different places.
@@ -14,16 +15,19 @@ vote      A pseudo label is the mean answer of own, helpers' and common model, w
           the weight must name the same class: one model's confidence is not competence.
 sum       Each step takes both losses as they are, as FixMatch does: a client with few labels learns from them at full pace,
           and what it learnt weighs little in the mean.
-views     Pictures are shown as they are until the common model knows them (its relation to the client is `known` or more), and
-          from then on every other one is mirrored and shifted (`moved`): plain ones teach faster, and then have nothing left to
-          teach, but it is plain ones that are asked about. Not where a mirror image has another label.
+pooling   A known client's pseudo labels count as labels: one loss over all its pictures that have one, of either kind, in
+          about as many steps as if all had been labelled.
+views     Pictures are shown as they are until the client is known, and from then on every other one is mirrored and shifted
+          (`moved`): plain ones teach faster, and then have nothing left to teach, but it is plain ones that are asked about.
+          Not where a mirror image has another label.
 momentum  The common model goes most of its last round's way again, beside that of its cohort (FedAvgM: Hsu et al., 2019): a
           cohort is a few clients, and what many of them agree on adds up. None of it in the first rounds, whose ways are long
           and lead elsewhere; and norm statistics are not carried on.
 steady    What is evaluated is the mean of the common model over the last rounds, a share of all, of which the first `gathering`
           count twice: that of one cohort is unsteady.
-touch     And each client goes over its pictures once, at a tenth of the learning rate. Where clients are large, local training
-          leads them far apart; the mean of what they come to, norm statistics above all, then fits nobody well.
+touch     And each client that is not known goes over its pictures once, at a tenth of the learning rate. Where clients are
+          large, local training leads them far apart; the mean of what they come to, norm statistics above all, then fits
+          nobody well.
 
 pi_k      class frequencies of client k: its labelled pictures, the pseudo labels it took last, and `smoothing` for each class
 """
@@ -40,7 +44,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kithkin.compute import Fit, Recipe
+from kithkin.compute import Fit, Lesson, Recipe
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper, HelperList, average, entropy, vote
 from kithkin.methods.base import SERVER, Brief, Cause, Client, Labels, Parcel, Reply
@@ -74,8 +78,9 @@ class UmPlus:
     threshold: float
     smoothing: float
     window: float
-    moved: Recipe  # for clients whose pictures the common model knows:
-    known: float  # its relation to them is at least this
+    known: float  # the common model's relation to a client that it knows is at least this
+    moved: Recipe  # for known clients
+    pooled: bool  # whether their pseudo labels count as labels; they are then not tuned
     tune: Recipe | None  # local training before evaluation, if any
     trained: int  # how many leading numbers of the vector are trained; the rest are norm statistics
     momentum: float  # how much of its last round's way the common model goes again,
@@ -115,8 +120,11 @@ class UmPlus:
         y, taken = self.label(helpers, common)
         votes = (y * taken[:, None]).sum(0)
         prior = self.log_prior(client, votes)
+        known = common.relation >= self.known
         lesson = client.lesson(y, taken.float())
-        recipe = self.moved if common.relation >= self.known else self.um.recipe
+        if known and self.pooled:
+            lesson = pooled(lesson, y.argmax(1), taken)
+        recipe = self.moved if known else self.um.recipe
         fitted = await Fit(self.with_prior(common.w, prior), lesson, recipe, client.key(brief.round, "fit"))
         helpers = await self.renew(client, helpers, fitted.w, prior)
         state = PlusState(helpers, refused, votes)
@@ -180,12 +188,20 @@ class UmPlus:
     async def personal(self, server: Commons, client: Client, state: PlusState, round: int) -> list[Tensor]:
         """The steady common model with the client's prior; fine-tuned if asked for."""
         prior = self.log_prior(client, state.votes)
+        w = self.with_prior(server.steady, prior)
         if not self.tune:
-            return [self.with_prior(server.steady, prior)]
+            return [w]
         (common,) = await self.score(client, prior, [Helper(SERVER, round, server.steady, evidence=server.behind)])
+        if self.pooled and common.relation >= self.known:
+            return [w]
         y, taken = self.label(state.helpers, common)
-        lesson = client.lesson(y, taken.float())
-        return [(await Fit(self.with_prior(server.steady, prior), lesson, self.tune, client.key(round, "finetune"))).w]
+        return [(await Fit(w, client.lesson(y, taken.float()), self.tune, client.key(round, "finetune"))).w]
+
+
+def pooled(lesson: Lesson, classes: Tensor, taken: Tensor) -> Lesson:
+    """The lesson in which these classes of the unlabelled pictures are labels, where they are taken."""
+    rows = torch.cat([lesson.labelled, lesson.unlabelled[taken]])
+    return Lesson(lesson.images, rows, torch.cat([lesson.classes, classes[taken]]), lesson.unlabelled[:0])
 
 
 def upload(cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:

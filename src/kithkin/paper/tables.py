@@ -34,6 +34,7 @@ PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one 
     "labels from every vote": {"threshold": 0.0},
     "no server momentum": {"server_momentum": 0.0},
     "last common model, not the steady one": {"window": 0.0},
+    "labels never pooled": {"losses": "sum"},
     "losses weighted by (1)": {"losses": "weighted"},
     "no pass before evaluation": {"tune_epochs": 0},
     "never moved": {"views": "plain"},
@@ -187,7 +188,8 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
             for method in methods[:: len(methods) - 1] if small else methods:
                 own: dict[str, Any] = {"personal_lr" if method == "pfedme" else "lr": lr}
                 if method == "um-plus":  # as it was when its rates were tried
-                    own |= {"views": "plain", "tune_epochs": 0, "server_momentum": 0.0, "gathering": 0.0, "window": 0.2}
+                    own |= {"losses": "sum", "views": "plain", "tune_epochs": 0}
+                    own |= {"server_momentum": 0.0, "gathering": 0.0, "window": 0.2}
                 own |= {} if small else {"eval_every": 10, "rounds": SHORT["*"], "sample_rate": PAPER["*"]["sample_rate"]}
                 for cell in plan.cells((data, method), lr, data, method, 0.5, **own):
                     yield replace(cell, config=replace(cell.config, seed=TUNING_SEED))
