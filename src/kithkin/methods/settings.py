@@ -57,7 +57,7 @@ class UmPlusSettings(ListSettings):
     """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
     server_momentum: float = 0.8
     """How much of its last round's way the common model goes again; 0: it is the mean of the cohort."""
-    gathering: float = 10.0
+    gathering: float = 5.0
     """No momentum in so many first rounds, half at most after twice as many; the window is doubled there. 0: no such thing."""
     window: float = 0.1
     """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
