@@ -123,7 +123,7 @@ class UmPlus:
         known = common.relation >= self.known
         lesson = client.lesson(y, taken.float())
         if known and self.pooled:
-            lesson = pooled(lesson, y.argmax(1), taken)
+            lesson = as_labels(lesson, y.argmax(1), taken)
         recipe = self.moved if known else self.um.recipe
         fitted = await Fit(self.with_prior(common.w, prior), lesson, recipe, client.key(brief.round, "fit"))
         helpers = await self.renew(client, helpers, fitted.w, prior)
@@ -198,7 +198,7 @@ class UmPlus:
         return [(await Fit(w, client.lesson(y, taken.float()), self.tune, client.key(round, "finetune"))).w]
 
 
-def pooled(lesson: Lesson, classes: Tensor, taken: Tensor) -> Lesson:
+def as_labels(lesson: Lesson, classes: Tensor, taken: Tensor) -> Lesson:
     """The lesson in which these classes of the unlabelled pictures are labels, where they are taken."""
     rows = torch.cat([lesson.labelled, lesson.unlabelled[taken]])
     return Lesson(lesson.images, rows, torch.cat([lesson.classes, classes[taken]]), lesson.unlabelled[:0])
