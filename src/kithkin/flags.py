@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -99,20 +100,20 @@ def usual(argv: Sequence[str], **more: Any) -> RunConfig:
 
 def given(argv: Sequence[str], flag: str) -> str | None:
     """The last value of a flag, before parsing: the other flags depend on it."""
-    value = None
-    for i, word in enumerate(argv):
-        if word == flag and i + 1 < len(argv):
-            value = argv[i + 1]
-        if word.startswith(flag + "="):
-            value = word[len(flag) + 1 :]
-    return value
+    values = [value for word, value in pairwise(_apart(argv, flag)) if word == flag]
+    return values[-1] if values else None
 
 
 def _given_all(argv: Sequence[str], flag: str) -> list[str]:
     """All words after a flag that takes several, before parsing."""
-    words = [part for word in argv for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
+    words = _apart(argv, flag)
     after = words[words.index(flag) + 1 :] if flag in words else []
     return after[: next((i for i, word in enumerate(after) if word.startswith("-")), len(after))]
+
+
+def _apart(argv: Sequence[str], flag: str) -> list[str]:
+    """The words, with --flag=value as two."""
+    return [part for word in argv for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
 
 
 def _either(one: Any, other: Any) -> Any:
