@@ -159,8 +159,7 @@ RECIPES: dict[str, Recipe] = {
         tables.tuning_draw,
         "Every method has the same four rates to choose from; `--lr tuned` gives it the best, by validation pictures, once "
         "the rates on both sides of it are known to be worse; until then the data set's usual one. pFedMe chooses that of its "
-        "inner steps, um-plus with plain views and losses summed, without server momentum and its pass before evaluation. "
-        "Tables and figures have other seeds than this grid.",
+        "inner steps. Tables and figures have other seeds than this grid.",
         f"{SHORT['*']} rounds, a tenth of the clients in each, α = 0.5, seed {tables.TUNING_SEED}",
     ),
 }

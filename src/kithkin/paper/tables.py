@@ -187,9 +187,6 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
         for lr in GRID:
             for method in methods[:: len(methods) - 1] if small else methods:
                 own: dict[str, Any] = {"personal_lr" if method == "pfedme" else "lr": lr}
-                if method == "um-plus":  # as it was when its rates were tried
-                    own |= {"losses": "sum", "views": "plain", "tune_epochs": 0}
-                    own |= {"server_momentum": 0.0, "gathering": 0.0, "window": 0.2}
                 own |= {} if small else {"eval_every": 10, "rounds": SHORT["*"], "sample_rate": PAPER["*"]["sample_rate"]}
                 for cell in plan.cells((data, method), lr, data, method, 0.5, **own):
                     yield replace(cell, config=replace(cell.config, seed=TUNING_SEED))
