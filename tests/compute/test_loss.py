@@ -13,6 +13,7 @@ from torch.nn import functional
 from kithkin import dice
 from kithkin.compute import Eager, Fit, Lesson, Recipe, schedule
 from kithkin.compute.loss import STRONG, Half, centred, scaled, step_loss
+from kithkin.compute.loss import views as views_of
 from kithkin.data import augment
 from kithkin.nets import Network, initial_vector
 
@@ -42,6 +43,10 @@ def lesson(n_s: int, n_u: int) -> Lesson:
 
 def half(images: Tensor, keys: Tensor, targets: Tensor | None = None, weights: Tensor | None = None) -> Half:
     return Half(images, targets, torch.full((len(keys),), 1 / len(keys)) if weights is None else weights, keys)
+
+
+def loss_of(net: Network, recipe: Recipe, labelled: Half | None, unlabelled: Half | None, mu: Tensor | float) -> Tensor:
+    return step_loss(net, recipe, views_of(recipe, labelled, unlabelled), torch.as_tensor(mu))
 
 
 def fit(build: Callable[[], nn.Module], lesson: Lesson, recipe: Recipe, w: Tensor | None = None):
@@ -109,7 +114,7 @@ def test_certain_means_at_least_the_threshold():
     for threshold in (0.499, 0.501):
         net = Network(linear, CPU)
         net.load(w)
-        losses.append(step_loss(net, replace(FIXMATCH, threshold=threshold), None, x, mu=0).item())
+        losses.append(loss_of(net, replace(FIXMATCH, threshold=threshold), None, x, mu=0).item())
     assert losses == pytest.approx([0.693147, 0])
 
 
@@ -117,7 +122,7 @@ def test_no_gradient_flows_through_the_guess():
     net = Network(linear, CPU)
     net.load(sharp())
     keys = torch.arange(6)
-    step_loss(net, replace(FIXMATCH, threshold=0.0), None, half(pictures(6), keys), mu=0).backward()
+    loss_of(net, replace(FIXMATCH, threshold=0.0), None, half(pictures(6), keys), mu=0).backward()
     x = pictures(6).float() / 255
     guess = net.module(centred(augment.weak(x, keys, False))).argmax(1)
     strong = centred(augment.strong(x, keys ^ STRONG, False)).flatten(1)
@@ -131,7 +136,7 @@ def test_the_guess_is_made_as_in_evaluation_and_the_rest_in_one_training_pass():
     images = pictures(7)
     net = Network(normed, CPU)
     net.module.train()
-    step_loss(net, FIXMATCH, half(images[:3], keys_s, torch.tensor([0, 1, 2])), half(images[3:], keys_u), mu=0)
+    loss_of(net, FIXMATCH, half(images[:3], keys_s, torch.tensor([0, 1, 2])), half(images[3:], keys_u), mu=0)
     x = images.float() / 255
     views = torch.cat([augment.weak(x[:3], keys_s, False), augment.strong(x[3:], keys_u ^ STRONG, False)])
     seen = centred(views).flatten(1)
@@ -145,7 +150,7 @@ def test_the_guess_is_made_without_dropout():
     net.load(sharp())
     modes: list[bool] = []
     net.module[1].register_forward_hook(lambda m, *_: modes.append(m.keys is None))
-    step_loss(net, FIXMATCH, None, half(pictures(6), torch.arange(6)), mu=0)
+    loss_of(net, FIXMATCH, None, half(pictures(6), torch.arange(6)), mu=0)
     assert modes == [True, False]
 
 
@@ -160,7 +165,7 @@ def test_rows_without_weight_do_not_count(objective: str):
         net = Network(linear, CPU)
         net.load(sharp())
         labelled = half(images[rows], keys, torch.tensor([0, 1, rows[2] % 3, 0]), weights)
-        losses.append(step_loss(net, recipe, labelled, half(images[rows], keys + 50, targets, weights), mu=0.5).item())
+        losses.append(loss_of(net, recipe, labelled, half(images[rows], keys + 50, targets, weights), mu=0.5).item())
     assert losses[0] == pytest.approx(losses[1])
     assert losses[0] > 0.1
 
@@ -176,10 +181,10 @@ def test_weighted_and_plain_sums_by_hand():
     far = (2 * log_3 - log_2) / 3
     plain, weighted = replace(FIXMATCH, objective="alternate"), replace(FIXMATCH, objective="weighted")
     both = replace(FIXMATCH, objective="sum")
-    assert step_loss(net, plain, labelled, None, mu=0.3).item() == pytest.approx(log_3, abs=1e-5)
-    assert step_loss(net, plain, None, unlabelled, mu=0.3).item() == pytest.approx(far, abs=1e-5)
-    assert step_loss(net, weighted, labelled, unlabelled, mu=0.3).item() == pytest.approx(0.3 * log_3 + 0.7 * far, abs=1e-5)
-    assert step_loss(net, both, labelled, unlabelled, mu=0.3).item() == pytest.approx(log_3 + far, abs=1e-5)
+    assert loss_of(net, plain, labelled, None, mu=0.3).item() == pytest.approx(log_3, abs=1e-5)
+    assert loss_of(net, plain, None, unlabelled, mu=0.3).item() == pytest.approx(far, abs=1e-5)
+    assert loss_of(net, weighted, labelled, unlabelled, mu=0.3).item() == pytest.approx(0.3 * log_3 + 0.7 * far, abs=1e-5)
+    assert loss_of(net, both, labelled, unlabelled, mu=0.3).item() == pytest.approx(log_3 + far, abs=1e-5)
 
 
 def test_only_fixmatch_augments_unasked():
@@ -188,7 +193,7 @@ def test_only_fixmatch_augments_unasked():
     net.load(sharp())
     x, classes = half(pictures(6), keys, torch.arange(6) % 3), torch.arange(6) % 3
     plain = functional.cross_entropy(net.module(centred(scaled(pictures(6)))), classes)
-    alternate, fixmatch = (step_loss(net, r, x, None, mu=1) for r in (replace(FIXMATCH, objective="alternate"), FIXMATCH))
+    alternate, fixmatch = (loss_of(net, r, x, None, mu=1) for r in (replace(FIXMATCH, objective="alternate"), FIXMATCH))
     assert alternate.item() == pytest.approx(plain.item(), abs=1e-6)
     assert fixmatch.item() != pytest.approx(plain.item(), abs=1e-3)
 
@@ -205,5 +210,15 @@ def test_given_targets_may_be_taught_on_augmented_pictures(views: str, moved: fl
     seen = augment.weak(x, keys + 9, False, moved) if views == "weak" else augment.strong(x, (keys + 9) ^ STRONG, False)
     own = functional.cross_entropy(net.module(centred(augment.weak(x, keys, False, moved))), torch.arange(6) % 3)
     far = functional.cross_entropy(net.module(centred(seen)), torch.arange(6) % 3)
-    got = step_loss(net, recipe, labelled, unlabelled, mu=torch.tensor(0.25))
+    got = loss_of(net, recipe, labelled, unlabelled, mu=torch.tensor(0.25))
     assert got.item() == pytest.approx((0.25 * own + 0.75 * far).item(), abs=1e-5)
+
+
+def test_a_steps_pictures_are_augmented_once_whatever_the_number_of_inner_steps(monkeypatch: pytest.MonkeyPatch):
+    drawn: list[int] = []
+    strong = augment.strong
+    monkeypatch.setattr(augment, "strong", lambda x, keys, flip: drawn.append(len(x)) or strong(x, keys, flip))
+    steps = len(schedule(6, 12, FIXMATCH, 5))
+    once, thrice = (fit(linear, lesson(6, 12), replace(FIXMATCH, inner_steps=n), sharp()) for n in (1, 3))
+    assert drawn == [6] * 2 * steps
+    assert not torch.allclose(once.w, thrice.w)

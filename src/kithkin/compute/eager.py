@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict
-from kithkin.compute.loss import Half, centred, scaled, step_loss
+from kithkin.compute.loss import Half, centred, scaled, step_loss, views
 from kithkin.compute.plan import Batch, schedule
 from kithkin.nets import Network
 
@@ -56,9 +56,10 @@ class Eager:
         for number, step in enumerate(steps):
             labelled = step.labelled and self._half(lesson, step.labelled, True, job.key, number)
             unlabelled = step.unlabelled and self._half(lesson, step.unlabelled, False, job.key, number)
+            seen = views(recipe, labelled, unlabelled)
             for _ in range(recipe.inner_steps):
                 net.g.zero_()
-                loss = step_loss(net, recipe, labelled, unlabelled, mu)
+                loss = step_loss(net, recipe, seen, mu)
                 loss.backward()
                 with torch.no_grad():
                     if recipe.prox:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kithkin.compute.eager import Eager
 from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict, Recipe, cost
-from kithkin.compute.loss import Half, centred, scaled, step_loss
+from kithkin.compute.loss import Half, centred, scaled, step_loss, views
 from kithkin.compute.plan import Batch, Step, schedule
 from kithkin.nets import Network
 from kithkin.nets.fast import why_not
@@ -150,8 +150,9 @@ class Lane:
         base = self.key + self.step * (2 * B) + torch.arange(B, device=self.device)
         half_s = self.tapes[True].half(images, self.step, base + B, False) if labelled else None
         half_u = self.tapes[False].half(images, self.step, base, True if soft else None) if unlabelled else None
+        seen = views(recipe, half_s, half_u)
         for inner in range(recipe.inner_steps):
-            loss = step_loss(self.net, recipe, half_s, half_u, self.mu)
+            loss = step_loss(self.net, recipe, seen, self.mu)
             parameters = self.net.parameters
             grads = [_like(g, p) for g, p in zip(torch.autograd.grad(loss, parameters), parameters, strict=True)]
             with torch.no_grad():

@@ -39,35 +39,53 @@ def centred(x: Tensor) -> Tensor:
     return x * 2 - 1
 
 
-def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelled: Half | None, mu: Tensor) -> Tensor:
-    """The loss of one step; `mu` is the client's labelled share, used by the weighted objective alone."""
+@dataclass(frozen=True)
+class Views:
+    """What the network sees of a step's pictures, the same in all of its inner steps."""
+
+    labelled: Half | None
+    unlabelled: Half | None
+    x: Tensor  # the labelled ones, then the others
+    keys: Tensor
+    asked: Tensor | None  # FixMatch's weakly augmented twins of the others
+
+
+def views(recipe: Recipe, labelled: Half | None, unlabelled: Half | None) -> Views:
+    """Every picture as it is shown, and FixMatch's twins."""
     fixmatch = recipe.objective == "fixmatch"
+    halves = [half for half in (labelled, unlabelled) if half]
     xs: list[Tensor] = []
-    keys: list[Tensor] = []
+    asked = None
     if labelled:
         x = scaled(labelled.pictures)
         moved = fixmatch or recipe.views != "plain"
-        xs.append(centred(augment.weak(x, labelled.keys, recipe.flip, recipe.moved) if moved else x))
-        keys.append(labelled.keys)
-    certain = guess = None
+        xs.append(augment.weak(x, labelled.keys, recipe.flip, recipe.moved) if moved else x)
     if unlabelled:
         x = scaled(unlabelled.pictures)
         if fixmatch:
-            # The label is the model's answer as it would be evaluated: running statistics, no dropout.
-            network.module.eval()
-            with torch.no_grad():
-                p = network(centred(augment.weak(x, unlabelled.keys, recipe.flip))).float().softmax(1)
-            network.module.train()
-            confidence, guess = p.max(1)
-            certain = (confidence >= recipe.threshold).float()
+            asked = centred(augment.weak(x, unlabelled.keys, recipe.flip))
         if fixmatch or recipe.views == "strong":
             x = augment.strong(x, unlabelled.keys ^ STRONG, recipe.flip)
         elif recipe.views == "weak":
             x = augment.weak(x, unlabelled.keys, recipe.flip, recipe.moved)
-        xs.append(centred(x))
-        keys.append(unlabelled.keys)
-    with network.throwing(torch.cat(keys)):
-        logits = network(torch.cat(xs)).float()
+        xs.append(x)
+    return Views(labelled, unlabelled, centred(torch.cat(xs)), torch.cat([half.keys for half in halves]), asked)
+
+
+def step_loss(network: Network, recipe: Recipe, seen: Views, mu: Tensor) -> Tensor:
+    """The loss of one step; `mu` is the client's labelled share, used by the weighted objective alone."""
+    labelled, unlabelled = seen.labelled, seen.unlabelled
+    certain = guess = None
+    if seen.asked is not None:
+        # The label is the model's answer as it would be evaluated: running statistics, no dropout.
+        network.module.eval()
+        with torch.no_grad():
+            p = network(seen.asked).float().softmax(1)
+        network.module.train()
+        confidence, guess = p.max(1)
+        certain = (confidence >= recipe.threshold).float()
+    with network.throwing(seen.keys):
+        logits = network(seen.x).float()
     log_f = functional.log_softmax(logits, 1)
     loss = torch.zeros((), device=log_f.device)
     if labelled:
@@ -76,9 +94,7 @@ def step_loss(network: Network, recipe: Recipe, labelled: Half | None, unlabelle
         loss = loss + (own * labelled.weights).sum() * (mu if recipe.objective == "weighted" else 1)
     if unlabelled:
         log_f = log_f[-len(unlabelled.keys) :]
-        if fixmatch:
-            assert guess is not None
-            assert certain is not None
+        if guess is not None and certain is not None:
             far = -log_f.gather(1, guess[:, None]).squeeze(1) * certain * recipe.lambda_u
         else:
             assert unlabelled.targets is not None
