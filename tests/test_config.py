@@ -66,7 +66,7 @@ def test_resolving_leaves_nothing_open_and_is_lawful(data: str, preset: Any):
     config = RunConfig(data=data, preset=preset).resolved().checked()
     assert not [k for k in values(config) if k != "label_ratio" and getattr(config, k) is None]
     assert config.resolved() == config
-    check("um", METHODS["um"].settings, config.clients or 0)
+    check(METHODS["um"].settings, config.clients or 0)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ BAD_SETTINGS = [
 def test_an_unlawful_setting_of_a_method_is_named_as_its_flag(method: str, name: str, value: Any):
     _, settings = settle({"method": method, name: value})
     with pytest.raises(KithkinError) as caught:
-        check(method, settings, 20)
+        check(settings, 20)
     assert f"--{name.replace('_', '-')} is {value}" in caught.value.problem
 
 
@@ -147,10 +147,10 @@ def test_candidates_must_fit_in_the_clients_that_a_list_leaves(
 ):
     _, settings = settle({"helpers": helpers, "candidates": candidates, "search_rounds": search_rounds})
     if lawful:
-        check("um", settings, clients)
+        check(settings, clients)
     else:
         with pytest.raises(KithkinError, match=r"--candidates|--helpers"):
-            check("um", settings, clients)
+            check(settings, clients)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -158,4 +158,4 @@ def test_every_methods_defaults_are_lawful(method: str):
     config, settings = settle({"method": method})
     assert config.method == method
     assert settings == METHODS[method].settings
-    check(method, settings, 20)
+    check(settings, 20)

@@ -63,7 +63,7 @@ class Row:
     megabytes: float
     seconds: float
     gain: float  # mean over clients of the gain over `local`
-    harmed: float  # share of clients that end more than 3 points below their own local model
+    harmed: float  # share of clients that are more than 3 points below their own local model
 
 
 def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
@@ -160,7 +160,7 @@ def gains_over(local: Sequence[float] | None, own: Sequence[float]) -> list[floa
 
 
 def harmed(gains: Sequence[float]) -> float:
-    """The share of clients that end more than 3 points below their own local model, by their gains over it.
+    """The share of clients that are more than 3 points below their own local model, by their gains over it.
 
     >>> harmed([0.1, -0.01, -0.05, 0.0])
     0.25
@@ -182,7 +182,7 @@ LEGEND = (
     "All at the round of best validation accuracy. test: mean over clients (± sd over seeds). var: variance over them.\n"
     "worst 10%: mean of the worst tenth of the clients. label error: wrong pseudo labels in the last round.\n"
     "MB: moved in all. sec: seconds. "
-    "vs local: mean gain of a client over its own local model. harm: clients that end more than 3 points below it."
+    "vs local: mean gain of a client over its own local model. harm: clients more than 3 points below it."
 )
 
 
@@ -247,7 +247,7 @@ def cells_of(
     for alpha in alphas:
         for method in methods:
             config, settings = settle(method)
-            check(method, settings, replace(config, alpha=alpha).checked().resolved().clients or 0)  # before hours are spent
+            check(settings, replace(config, alpha=alpha).checked().resolved().clients or 0)  # before hours are spent
             for seed in seeds:
                 this = replace(config, alpha=alpha, seed=seed)
                 cells.append(Cell(this, settings, out / f"{folder_name(method)}-a{alpha:g}-s{seed}"))

@@ -42,7 +42,7 @@ class RunConfig:
     model: str = "resnet9"
     """resnet9, or your own network: module:function or file.py:function, which builds an nn.Module (docs/own-model.md)."""
     width: int | None = None
-    """Channels of ResNet-9's first layer; the paper's network has 64."""
+    """Channels of ResNet-9's first layer; the paper does not say, `--preset paper` takes 64."""
     flip: Literal["auto", "yes", "no"] = "auto"
     """Whether a mirror image keeps its label, so that augmentation may mirror; auto: by the data set, no for your own."""
     seed: int = 0
@@ -52,7 +52,7 @@ class RunConfig:
     checkpoint_every: int | None = None
     """Save the run every so many rounds (0: only when interrupted); left out, every 10, or less often where saving is slow."""
     save_models: bool = True
-    """Keep every client's personal model in the run folder."""
+    """Whether to keep every client's personal model in the run folder; `predict`, `export` and a report's looks need them."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     compute: Literal["auto", "eager", "workers", "graphs"] = "auto"

@@ -115,7 +115,7 @@ def explain(config: RunConfig, settings: Any) -> None:
     else:
         data = load(config.data, config.data_folder)
         shape = data.images.shape[1:]
-    check(config.method, settings, some(config.clients))
+    check(settings, some(config.clients))
     classes = len(data.classes)
     module = builder(config.model, shape, classes, some(config.width))()
     facts = (classes, has_dropout(module), shape[1] == 1)

@@ -12,7 +12,7 @@ from scripted import W0, Scripted, client, make
 from kithkin.federation import LocalCourier, open_world, play
 
 CLIENTS = [client(0, 1, 1), client(1, 1, 1), client(2, 1, 1)]
-BODY, NORM, HEAD, STATISTICS = slice(0, 1), slice(1, 3), slice(3, 5), slice(5, 7)
+NORM, HEAD = slice(1, 3), slice(3, 5)
 
 
 def evaluated(name: str, **changes):

@@ -55,13 +55,13 @@ def flag(field: str) -> str:
 
 def refusal(name: str, clients: int = 20, **changes) -> KithkinError:
     with pytest.raises(KithkinError) as caught:
-        check(name, replace(METHODS[name].settings, **changes), clients)
+        check(replace(METHODS[name].settings, **changes), clients)
     return caught.value
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_the_defaults_of_every_method_are_lawful(name):
-    check(name, METHODS[name].settings, 20)
+    check(METHODS[name].settings, 20)
 
 
 def test_every_number_among_the_settings_is_checked_here():
@@ -75,13 +75,13 @@ def test_what_must_be_one_or_more(name, field, value):
     error = refusal(name, **{field: value})
     assert error.problem == f"{flag(field)} is {value}; it must be 1 or more."
     assert error.remedy == f"Give another {flag(field)}."
-    check(name, replace(METHODS[name].settings, **{field: 1}), 20)
+    check(replace(METHODS[name].settings, **{field: 1}), 20)
 
 
 @pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ZERO))
 def test_what_must_not_be_negative(name, field):
     assert refusal(name, **{field: -1}).problem == f"{flag(field)} is -1; it must be 0 or more."
-    check(name, replace(METHODS[name].settings, **{field: 0}), 20)
+    check(replace(METHODS[name].settings, **{field: 0}), 20)
 
 
 @pytest.mark.parametrize(("name", "field"), pairs(ABOVE_ZERO))
@@ -90,7 +90,7 @@ def test_what_must_be_above_zero_or_the_method_is_another(name, field, value):
     problem = refusal(name, **{field: value}).problem
     why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
     assert problem == f"{flag(field)} is {value}; it must be above 0{why}."
-    check(name, replace(METHODS[name].settings, **{field: 0.5}), 20)
+    check(replace(METHODS[name].settings, **{field: 0.5}), 20)
 
 
 @pytest.mark.parametrize("field", WITHIN)
@@ -99,16 +99,16 @@ def test_what_must_lie_in_an_interval(field):
     for value in beyond:
         assert refusal("um-plus", **{field: value}).problem == f"{flag(field)} is {value}; it must lie in {interval}."
     for value in borders:
-        check("um-plus", replace(METHODS["um-plus"].settings, **{field: value}), 20)
+        check(replace(METHODS["um-plus"].settings, **{field: value}), 20)
 
 
 def test_the_number_of_fedavg_rounds_may_be_left_out():
-    check("lg-fedavg", replace(METHODS["lg-fedavg"].settings, fedavg_rounds=None), 20)
+    check(replace(METHODS["lg-fedavg"].settings, fedavg_rounds=None), 20)
 
 
 def test_a_list_longer_than_the_federation_is_refused():
     assert refusal("um", clients=4, helpers=5).problem == "--helpers is 5; it must not exceed the 4 clients."
-    check("um", replace(METHODS["um"].settings, helpers=4, candidates=0), 4)
+    check(replace(METHODS["um"].settings, helpers=4, candidates=0), 4)
 
 
 def test_more_candidates_than_strangers_are_refused():
@@ -116,8 +116,8 @@ def test_more_candidates_than_strangers_are_refused():
     assert error.problem == "--candidates is 2, but 6 clients with lists of 5 leave 1."
     assert error.remedy == "Give fewer --candidates or --helpers, more --clients, or --search-rounds 0."
     for lawful in ({"candidates": 1}, {"helpers": 4}, {"search_rounds": 0}):
-        check("um", replace(METHODS["um"].settings, **{"helpers": 5, "candidates": 2, **lawful}), 6)
-    check("um", replace(METHODS["um"].settings, helpers=5, candidates=2), 7)
+        check(replace(METHODS["um"].settings, **{"helpers": 5, "candidates": 2, **lawful}), 6)
+    check(replace(METHODS["um"].settings, helpers=5, candidates=2), 7)
 
 
 @pytest.mark.parametrize(("name", "field"), pairs({"threshold": ["fixavg"], "lambda_u": ["fixavg"], **ABOVE_ZERO}))

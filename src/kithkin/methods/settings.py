@@ -64,7 +64,7 @@ class UmPlusSettings(ListSettings):
     views: Literal["auto", "plain", "weak", "strong"] = "auto"
     """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until the client is known."""
     known: float = 0.8
-    """It is while the common model's relation to it is at least this; above 1 never."""
+    """A client is known while the common model's relation to it is at least this; above 1: never."""
     moved: float = 0.5
     """Weak views mirror and shift this share of the pictures; the rest is shown as it is."""
     tune_epochs: int = 1
@@ -130,7 +130,7 @@ def sees_all_labels(settings: Any) -> bool:
     return getattr(settings, "objective", None) == "supervised"
 
 
-def check(name: str, settings: Any, clients: int) -> None:
+def check(settings: Any, clients: int) -> None:
     """Refuse settings that cannot be, and those that make a method a no-op."""
     check_choices(settings)
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}

@@ -41,7 +41,6 @@ class Guest:
     node: int
     sizes: dict[str, Any]
     cold: bool  # it holds nothing of this run
-    fresh: bool = True  # not heard of since it came
 
 
 @dataclass

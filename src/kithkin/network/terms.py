@@ -58,7 +58,7 @@ class Terms:
                 raise KithkinError(
                     f"{name} is code that sites would have to run unseen.", "Name a method and model of kithkin's."
                 )
-        check(self.config.method, self.settings, self.places)
+        check(self.settings, self.places)
         if sees_all_labels(self.settings):
             raise KithkinError(f"{self.config.method} trains on labels that sites do not have.", "Choose another method.")
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):

@@ -79,6 +79,6 @@ class Plan:
             flags |= {**SMOKE, **mine, "data": "digits", "eval_every": 1}
         config, settings = settle({**flags, **own})
         config = config.checked().resolved()
-        check(method, settings, config.clients or 0)
+        check(settings, config.clients or 0)
         for seed in range(1 if looks else self.seeds):
             yield Cell(replace(config, seed=seed), settings, row, column, frozenset(looks))

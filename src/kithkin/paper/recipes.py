@@ -31,7 +31,7 @@ WIDER = (
     "The paper gives neither the width of its ResNet-9 nor its augmentations for FixMatch; ours has 64 channels in the first "
     "layer, and FixMatch's own RandAugment and cutout."
 )
-FIRST = "In first runs of one seed, FedAvg and FixAvg came out above the paper with it, and `um` below."
+FIRST = "At the paper's learning rate, in first runs of one seed, FedAvg and FixAvg came out above the paper, and `um` below."
 SLOW = "At the paper's learning rate `um` still climbs when the rounds end, so a longer run or a larger rate lifts it."
 
 RECIPES: dict[str, Recipe] = {

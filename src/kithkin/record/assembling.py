@@ -186,7 +186,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
         dataset = load(config.data, config.data_folder)
         config = replace(config, data=whole_name(config.data))
     K, alpha = some(config.clients), config.alpha
-    check(config.method, settings, K)
+    check(settings, K)
     split = deal(dataset.labels, K, alpha, config.seed, config.label_ratio, dataset.name)
     known = split.revealed() if sees_all_labels(settings) else split
     images = torch.from_numpy(dataset.images).to(device)

@@ -83,7 +83,7 @@ class Models:
         try:
             return safe_open(str(self.path), "pt", device=str(self.device))
         except FileNotFoundError:
-            raise KithkinError(f"There is no {self.path}.", "Finish the run, without --save-models False.") from None
+            raise KithkinError(f"There is no {self.path}.", "Finish the run, without --no-save-models.") from None
         except (OSError, SafetensorError) as e:
             raise KithkinError(f"{self.path} cannot be read ({e}).", "Do the run anew in another --out.") from None
 

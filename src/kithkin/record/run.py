@@ -129,7 +129,7 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
         config = from_json(manifest["config"]).checked()
         entry = entry_of(config.method)
         settings = type(entry.settings)(**manifest["settings"])
-        check(config.method, settings, some(config.clients))
+        check(settings, some(config.clients))
         split_hash = manifest["split_hash"]
     except (KeyError, TypeError, AttributeError, AssertionError) as e:
         raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None

@@ -24,7 +24,7 @@ PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked, over
 def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: list[str]) -> dict[str, Any]:
     """Confusion and latent features of a finished run; a remark where models or data are missing, or it takes too long."""
     if not folder.models.exists():
-        remarks.append("Confusion and latent features are not shown: the run kept no models (--save-models).")
+        remarks.append("Confusion and latent features are not shown: the run kept no models (--no-save-models).")
         return {}
     try:
         code = [name for what in ("model", "method") if is_own(name := str(manifest["config"].get(what)))]
