@@ -342,3 +342,40 @@ def test_python_m_kithkin_is_the_command(tmp_path: Path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: Unknown method 'nonsense'\. [^\n]+\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(13, "Permission denied", "locked/a.npz"), "locked/a.npz: Permission denied."),
+        (OSError(28, "No space left on device"), "The output: No space left on device."),
+        (MemoryError(), "There is not enough memory."),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "There is not enough memory."),
+    ],
+)
+def test_what_the_system_refuses_is_told_wherever_it_happens(
+    error: Exception, told: str, kith, monkeypatch: pytest.MonkeyPatch
+):
+    def refused(argv: Any) -> None:
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "doctor", refused)
+    said = kith("doctor")
+    assert said.code == 2
+    assert told in said.err
+
+
+@pytest.mark.parametrize("error", [OSError("odd"), RuntimeError("a fault of ours")])
+def test_a_fault_is_not_taken_for_a_mistake(error: Exception, kith, monkeypatch: pytest.MonkeyPatch):
+    def faulty(argv: Any) -> None:
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "doctor", faulty)
+    with pytest.raises(type(error)):
+        kith("doctor")
+
+
+def test_a_folder_is_no_place_for_a_file(kith):
+    kith("run", "--method", "local", "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
+    said = kith("report", "run", "--out", ".", "--models", "never")
+    assert (said.code, "Is a directory" in said.err) == (2, True)

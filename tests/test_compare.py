@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +213,22 @@ def test_a_flag_takes_what_any_of_its_methods_takes(tmp_path: Path, capsys: pyte
         main(["compare", "--methods", "local", *tiny, "--objective", "supervised", "--out", str(tmp_path / "none")])
     assert e.value.code == 2
     assert "labelled-only" in capsys.readouterr().err
+
+
+def test_a_killed_process_is_told_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def killed(self: Any, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BrokenProcessPool())
+        return future
+
+    monkeypatch.setattr(compare.ProcessPoolExecutor, "submit", killed)
+    cells = compare.cells_of(["local", "fixavg"], [0.5], [0], tmp_path, lambda m: settle({"method": m}))
+    with pytest.raises(KithkinError, match="was killed") as caught:
+        compare.do_all(cells, 2, quiet=True)
+    assert "--jobs" in caught.value.remedy
+
+
+def test_a_table_that_cannot_be_written_is_told(tmp_path: Path):
+    (tmp_path / "table.md").mkdir()
+    with pytest.raises(KithkinError, match=r"table\.md: Is a directory"):
+        compare.write_table(tmp_path, [], [])

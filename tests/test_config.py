@@ -159,3 +159,9 @@ def test_every_methods_defaults_are_lawful(method: str):
     assert config.method == method
     assert settings == METHODS[method].settings
     check(settings, 20)
+
+
+@pytest.mark.parametrize("name", ["clients", "rounds", "width"])
+def test_a_number_that_no_machine_holds_is_refused(name: str):
+    with pytest.raises(KithkinError, match=f"--{name} is 401 digits long; it must be below"):
+        RunConfig(**{name: 10**400}).checked()

@@ -149,3 +149,12 @@ def test_a_long_silence_is_broken_where_there_is_no_terminal(
     lines.tick(2, 9)
     lines.tick(9, 9)
     assert capsys.readouterr().err == "um  2 of 9 jobs of this step done\n"
+
+
+def test_a_reader_that_went_away_does_not_end_a_run(monkeypatch: pytest.MonkeyPatch):
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    Lines("").say("one more round")

@@ -98,3 +98,9 @@ def test_the_hash_is_that_of_the_file():
     Path("my_net.py").write_bytes(b"x = 1\n")
     assert own.source_hash("my_net:x") == "9e26bf369911c45c243c684147b23fc9e1dcfcf257d299a1c632016a6fcd33f4"
     assert own.source_hash("sys:path") is None
+
+
+def test_code_that_ends_python_is_named():
+    write("my_net.py", "raise SystemExit(0)")
+    with pytest.raises(KithkinError, match=r"importing my_net fails \(SystemExit: 0\)"):
+        own.find("my_net:thing", "--model")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, make_dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -349,17 +351,30 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
         _dispatch("kithkin", COMMANDS, sys.argv[1:] if argv is None else argv)
     except KithkinError as e:
-        Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error:[/] {escape(e.problem)} {escape(e.remedy)}", highlight=False
-        )
-        sys.exit(2)
+        _fail(e.problem, e.remedy)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:  # where nobody knew better what to say: no permission, a name too long, a full disk
+        if not (e.filename or e.errno == errno.ENOSPC):
+            raise
+        _fail(f"{e.filename or 'The output'}: {e.strerror}.", "Mend that, or name another place.")
+    except (MemoryError, RuntimeError) as e:
+        if isinstance(e, RuntimeError) and "allocate memory" not in str(e):
+            raise
+        _fail("There is not enough memory.", "Give a smaller --width or --batch-size, or fewer --clients.")
+
+
+def _fail(problem: str, remedy: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(problem)} {escape(remedy)}", highlight=False)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,9 +27,10 @@ from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
 from kithkin.record import Folder, Result, resume, run
+from kithkin.record.folder import disk_errors, write_text, write_whole
 from kithkin.record.run import folder_name
 
-HARM = 0.03  # a client is harmed if it ends more than 3 points below its own local model
+HARM = 0.03  # a client is harmed if it is more than 3 points below its own local model
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,11 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
         try:
             for future in as_completed(waiting):
                 i = waiting[future]
-                results[i] = future.result()
+                try:
+                    results[i] = future.result()
+                except BrokenProcessPool:
+                    remedy = "If memory is short, give fewer --jobs; the same command goes on where it was."
+                    raise KithkinError("A process that did runs was killed.", remedy) from None
                 progress.update(task, advance=1, last=f"{cells[i].folder.name}: {results[i].summary['test_at_best_val']:.3f}")
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -215,7 +221,9 @@ def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -
     """table.md and table.csv; gains.csv has every client's gain over its local model."""
     heads = [head.replace("\n", " ") for head in HEADS]
     lines = [heads, ["---"] * len(heads), *(shown(row) for row in table)]
-    (folder / "table.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    with disk_errors(folder / "table.md", "Mend that; the same command writes it again."):
+        write_whole(folder / "table.md", lambda draft: write_text(draft, text))
     with (folder / "table.csv").open("w", newline="", encoding="utf-8") as f:
         writer = csv.DictWriter(f, list(Row.__dataclass_fields__))
         writer.writeheader()

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from kithkin.errors import KithkinError, unknown
 
 Preset = Literal["default", "paper"]
+MOST = 2**31
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class RunConfig:
         positive = ("clients", "rounds", "epochs", "batch_size", "lr", "width", "eval_every", "alpha")
         for name in positive:
             value = getattr(self, name)
+            if isinstance(value, int) and value >= MOST:
+                raise bad(name, f"{len(str(value))} digits long", f"must be below {MOST:,}")
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise bad(name, value, "must be above 0")
         for name, low in (("sample_rate", False), ("label_ratio", True)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -104,6 +105,7 @@ class Lines:
         self.say(f"{self.title}  round {t}/{self.rounds}  {describe(line, moved, self.last)}  {left:.0f} s left")
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError):  # whoever read this is gone, or its disk is full: no reason to end a run
+            print(text, file=sys.stderr, flush=True)
 
     def stop(self) -> None: ...

@@ -80,15 +80,15 @@ def _import(module: str, flag: str) -> ModuleType:
         raise _broken(module, flag, e) from e
     except KithkinError:
         raise
-    except Exception as e:  # the user's code may raise anything
+    except (Exception, SystemExit) as e:  # the user's code may raise anything
         raise _broken(module, flag, e) from e
 
 
-def _broken(module: str, flag: str, e: Exception) -> KithkinError:
+def _broken(module: str, flag: str, e: BaseException) -> KithkinError:
     return KithkinError(f"{flag}: importing {module} fails ({told(e)}).", "Mend it until Python imports it.")
 
 
-def told(e: Exception) -> str:
+def told(e: BaseException) -> str:
     """An exception of the user's code in one line."""
     return f"{type(e).__name__}: {' '.join(str(e).split())}".removesuffix(": ")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -257,3 +258,11 @@ def test_a_folder_of_known_classes_may_have_unlabelled_pictures(tmp_path):
 def test_what_does_not_fit_known_classes_or_pictures_is_told(labels, picture, message, tmp_path):
     with pytest.raises(KithkinError, match=message):
         read_like(Path(saved(tmp_path, images=GREY, labels=labels)), CLASSES, picture)
+
+
+def test_a_member_that_is_no_array_is_told(tmp_path):
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as file:
+        file.writestr("images.npy", "junk")
+        file.writestr("labels.npy", "junk")
+    with pytest.raises(KithkinError, match="'images' is no array"):
+        load(str(tmp_path / "mine.npz"))

@@ -155,3 +155,10 @@ def test_saving_the_same_round_again_replaces_it(tmp_path: Path):
     flip_a_byte(file(tmp_path, 4))
     saved(tmp_path, 4)
     assert loaded(tmp_path) == (4, [])
+
+
+def test_a_file_managers_copy_is_no_checkpoint(tmp_path: Path):
+    saved(tmp_path, 3)
+    for kind in ("safetensors", "json"):
+        (tmp_path / f"round-000003 (copy).{kind}").write_bytes(file(tmp_path, 3, kind).read_bytes())
+    assert loaded(tmp_path) == (3, [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -335,3 +337,21 @@ def test_a_run_on_ones_own_data_resumes_from_another_folder(tmp_path: Path, monk
     out = break_off(tmp_path / "run", "fixavg", 2, data="mine.npz", alpha=5.0)
     monkeypatch.chdir(tmp_path)
     assert resume(out).summary["rounds"] == 4
+
+
+def test_two_processes_never_go_on_with_one_folder(whole: Whole, tmp_path: Path):
+    """The claim is the process's alone, and ends with it."""
+    break_off(tmp_path / "run", "um", 1)
+    code = "import sys; from kithkin.record import Folder; from pathlib import Path\n"
+    code += "with Folder(Path(sys.argv[1])).claimed(): print('mine', flush=True); sys.stdin.read()"
+    asked = [sys.executable, "-c", code, str(tmp_path / "run")]
+    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "mine\n"
+        before = (tmp_path / "run/metrics.jsonl").read_text()
+        with pytest.raises(KithkinError, match="Another process is at work"):
+            resume(tmp_path / "run")
+        assert (tmp_path / "run/metrics.jsonl").read_text() == before
+        other.kill()
+    resume(tmp_path / "run")
+    assert_same_run(tmp_path / "run", whole("um"))

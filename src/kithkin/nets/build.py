@@ -60,7 +60,7 @@ def build_own(model: str, channels: int, classes: int, size: tuple[int, int]) ->
         module = function(**given)
     except KithkinError:
         raise
-    except Exception as e:  # the user's code may raise anything
+    except (Exception, SystemExit) as e:  # the user's code may raise anything
         given_as = ", ".join(f"{k}={v}" for k, v in given.items())
         raise KithkinError(f"--model: {own.short(model)} fails ({own.told(e)}).", f"It was called with {given_as}.") from e
     if not isinstance(module, nn.Module):
@@ -92,7 +92,7 @@ def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int)
                     answer = what()
             except KithkinError as e:
                 raise bad(e.problem.removesuffix("."), e.remedy) from e
-            except Exception as e:  # the user's code may raise anything
+            except (Exception, SystemExit) as e:  # the user's code may raise anything
                 seen = "x".join(map(str, (rows, *shape)))
                 raise bad(f"it fails {when} ({own.told(e)})", f"It must take float pictures {seen}, in [-1, 1].") from e
             if not isinstance(answer, Tensor):

@@ -92,7 +92,7 @@ def _damage(path: Path) -> str:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    stems = {p.stem for p in folder.glob("round-*") if p.suffix in (".json", ".safetensors")}
+    stems = {p.stem for p in folder.glob("round-*") if p.suffix in (".json", ".safetensors") and p.stem[6:].isdecimal()}
     return [folder / f"{stem}.safetensors" for stem in sorted(stems, reverse=True)]
 
 

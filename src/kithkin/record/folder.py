@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import tempfile
@@ -37,6 +38,8 @@ def reason(e: OSError) -> str:
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file, then put it in place: readers see the old file or the new one, never half."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         write(draft)
@@ -124,6 +127,26 @@ class Folder:
             remedy = f"Go on with `kithkin resume {self.path}`, or give" if resumable else "Give"
             raise KithkinError(f"The folder {self.path} is not empty.", f"{remedy} another --out.")
 
+    @contextmanager
+    def claimed(self) -> Generator[None, None, None]:
+        """Ours alone while it lasts; the system lets go of the claim if we die, whatever becomes of our workers."""
+        lock = self.path / ".lock"
+        with disk_errors(lock, f"Mend that, then `kithkin resume {self.path}`."):
+            file = lock.open("a")
+        with file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                raise KithkinError(
+                    f"Another process is at work on {self.path}.", "Wait until it is done, or stop it."
+                ) from None
+            except OSError:
+                pass  # a file system without locks
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+
     def read_manifest(self) -> dict[str, Any]:
         try:
             return json.loads(self.manifest.read_text(encoding="utf-8"))
@@ -148,7 +171,9 @@ class Folder:
                     line = json.loads(text)
                 except (ValueError, RecursionError):
                     break
-                if not isinstance(line, dict) or (last_round is not None and line.get("round", 0) > last_round):
+                if not isinstance(line, dict) or not isinstance(line.get("round", 0), int):
+                    break
+                if last_round is not None and line.get("round", 0) > last_round:
                     break
                 lines.append(line)
         return lines

@@ -167,6 +167,12 @@ def go_on(
     troupe: Troupe, folder: Folder, world: World, display: Display, look: Callable[[World], None] | None = None
 ) -> Result:
     """Play rounds until the last, recording each."""
+    with folder.claimed():
+        return _play_all(troupe, folder, world, display, look)
+
+
+def _play_all(troupe: Troupe, folder: Folder, world: World, display: Display, look: Callable[[World], None] | None) -> Result:
+    """The same, in a folder that nobody else is at work on."""
     config, method, courier = troupe.config, troupe.method, troupe.courier
     rounds = some(config.rounds)
     folder.tidy()
