@@ -89,6 +89,12 @@ class Halves(Wraps):
         return self.head(x) + 1
 
 
+def spoilt() -> nn.Module:
+    net = Wraps()
+    nn.init.constant_(net.head.bias, float("nan"))
+    return net
+
+
 def attends(**_: Any) -> nn.Module:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
     return nn.Sequential(nn.Flatten(2, 3), nn.Flatten(0, 1), nn.Unflatten(1, (8, 8)), layer, nn.Flatten(), nn.Linear(64, 10))
@@ -101,6 +107,9 @@ UNFIT: list[tuple[Any, str, str]] = [
     (lambda **_: 1 / 0, "mine:build fails (ZeroDivisionError: division by zero)", "channels=1, classes=10, size=(8, 8)"),
     (lambda **_: None, "mine:build gives a NoneType", "an nn.Module"),
     (lambda **_: nn.Identity(), "it has no parameters", "layers that can be trained"),
+    (lambda **_: plain().requires_grad_(False), "nothing in it can be trained", "require gradients"),
+    (lambda **_: Wraps(after=lambda x: x.detach()), "nothing in it can be trained", "do not detach"),
+    (lambda **_: spoilt(), "head.bias is not finite before any training", "initialised"),
     (lambda **_: nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), "1.weight has no shape before", "not lazy"),
     (lambda **_: plain().double(), "1.weight is torch.float64", "float32"),
     (lambda **_: nn.Linear(3, 10), "it fails in training (RuntimeError: ", "It must take float pictures 3x1x8x8"),

@@ -322,9 +322,10 @@ def test_a_damaged_manifest_is_refused(stopped: Path, tmp_path: Path, content: b
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_summary_is_refused(whole: Whole, tmp_path: Path):
+@pytest.mark.parametrize("text", ['{"method": "fix', "{}", "3"])
+def test_a_damaged_summary_is_refused(whole: Whole, tmp_path: Path, text: str):
     shutil.copytree(whole("fixbn"), tmp_path / "run")
-    (tmp_path / "run" / "summary.json").write_text('{"method": "fix')
+    (tmp_path / "run" / "summary.json").write_text(text)
     with pytest.raises(KithkinError, match=r"summary\.json"):
         resume(tmp_path / "run")
 

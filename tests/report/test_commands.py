@@ -102,6 +102,7 @@ def test_mistakes_end_with_code_2(tmp_path: Path, runs: dict[str, Path]):
     fails("watch", str(tmp_path))
     fails("watch", str(runs["um"]), "--port", "99999")
     fails("export-metrics", str(tmp_path))
+    assert not (tmp_path / "tables").exists()
 
 
 def test_tables_have_every_round_and_client(runs: dict[str, Path], tmp_path: Path):

@@ -112,6 +112,10 @@ def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int)
                 "its forward draws random numbers of its own, so that no run could be repeated",
                 "Use layers (nn.Dropout) instead of functional dropout, and dropout=0 inside attention and recurrent layers.",
             )
+        if not network(x).requires_grad:
+            raise bad(
+                "nothing in it can be trained", "Let parameters require gradients, and do not detach what `forward` returns."
+            )
         network.module.eval()
         plain = ask(lambda: network(x), 3, "in evaluation")
         ask(lambda: network(x[:1]), 1, "in evaluation")
@@ -137,3 +141,5 @@ def _check_tensors(module: nn.Module, bad: Callable[[str, str], KithkinError]) -
             raise bad(f"{name} has no shape before the first picture", "Use layers that are not lazy.")
         if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype != torch.float32:
             raise bad(f"{name} is {tensor.dtype}", "Let it be float32, as torch makes it.")
+        if not tensor.isfinite().all():
+            raise bad(f"{name} is not finite before any training", "Mend how it is initialised.")

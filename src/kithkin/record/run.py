@@ -364,6 +364,8 @@ def helpers_of(world: World) -> list[list[dict[str, Any]]]:
 def read_result(folder: Folder) -> Result:
     try:
         summary = json.loads(folder.summary.read_text(encoding="utf-8"))
+        if not isinstance(summary, dict) or "test_at_best_val" not in summary:
+            raise ValueError("it is no run's summary")
     except (OSError, ValueError) as e:
         raise KithkinError(
             f"{folder.summary} cannot be read ({e}).", f"Delete it, then `kithkin resume {folder.path}` writes it again."

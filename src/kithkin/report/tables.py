@@ -56,9 +56,10 @@ def export(path: Path, form: Form, out: Path) -> tuple[list[Path], list[str]]:
         parquet()
     remarks: list[str] = []
     written: list[Path] = []
+    tables = tables_of(path, remarks)
     with disk_errors(out, "Give another --out."):
         out.mkdir(parents=True, exist_ok=True)
-        for name, rows in tables_of(path, remarks).items():
+        for name, rows in tables.items():
             columns = list(dict.fromkeys(column for row in rows for column in row))
             written.append(out / f"{name}.{form}")
             write_whole(written[-1], lambda draft, rows=rows, columns=columns: save(draft, rows, columns))

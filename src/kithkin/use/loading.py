@@ -31,7 +31,8 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
     manifest = home.read_manifest()
     if not home.models.exists():
         raise KithkinError(
-            f"{home.path} has no models.", f"`kithkin resume {home.path}` finishes a run; one with --no-save-models keeps none."
+            f"{home.path} has no models.",
+            f"`kithkin resume {home.path}` writes them, once there is no summary.json; a run with --no-save-models keeps none.",
         )
     try:
         config = from_json(manifest["config"]).resolved()
