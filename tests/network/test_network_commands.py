@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kithkin.cli import main
 from kithkin.errors import KithkinError
-from kithkin.network import programs
+from kithkin.network import demo, programs
 from kithkin.network.commands import check_same, init
 from kithkin.network.keys import check_public_key
 from kithkin.network.papers import host_and_port, on_this_machine, read_papers
@@ -162,3 +163,17 @@ def test_a_federation_folder_has_an_authority_whose_key_is_secret(tmp_path: Path
         init(tmp_path / "f")
     with pytest.raises(KithkinError, match="no public key"):
         check_public_key("ssh-rsa AAAA", "north")
+
+
+@pytest.mark.parametrize(("wrong", "told"), [({"method": "nope"}, "Unknown method 'nope'"), ({"rounds": 0}, "--rounds is 0")])
+def test_the_demo_names_a_wrong_flag_before_it_starts_a_server(wrong: dict[str, Any], told: str, tmp_path: Path):
+    with pytest.raises(KithkinError, match=told):
+        demo.demo(**wrong, out=tmp_path / "demo")
+    assert not (tmp_path / "demo/demo.log").exists()
+
+
+def test_the_demo_wants_an_empty_folder(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    for taken in (tmp_path, tmp_path / "file"):
+        with pytest.raises(KithkinError, match="is no empty folder"):
+            demo.demo(out=taken)

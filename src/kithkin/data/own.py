@@ -109,6 +109,7 @@ def _same_number(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
 def _arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
     arrays = {}
     try:
+        path.open("rb").close()  # zipfile takes what may not be read for no zip
         if not zipfile.is_zipfile(path):
             raise KithkinError(f"{path} is not an npz file.", _SAVE)
         with np.load(path, allow_pickle=False) as members:

@@ -19,6 +19,7 @@ from kithkin.network import programs
 from kithkin.network.commands import init, start, status
 from kithkin.network.joining import site_init
 from kithkin.network.programs import say
+from kithkin.network.terms import read_federation
 from kithkin.record import Folder
 
 SITES = ("north", "east", "south", "west")
@@ -43,22 +44,24 @@ OF_LISTS = "helpers = 3\ncandidates = 1\nwarmup_epochs = 10\n"
 
 
 def demo(method: str = "um-plus", rounds: int = 6, wire: str = "fp32", out: Path | None = None) -> None:
-    """Train the embedded digits on a server and four sites on this machine, with TLS and keys; ends with the report.
+    """Train the embedded digits on a server and four sites on this machine, with TLS and keys.
 
     Args:
         method: Which method; `kithkin methods` lists them.
         rounds: Rounds of training.
         wire: How a number travels: fp32, fp16 or bf16.
-        out: Keep everything in this folder.
+        out: Keep everything in this folder, with a report.
     """
     with tempfile.TemporaryDirectory() as folder:
         home = (out or Path(folder)).expanduser().resolve()
-        if home.exists() and any(home.iterdir()):
-            raise KithkinError(f"The folder {home} is not empty.", "Give another --out.")
-        _demo(home, method, rounds, wire)
+        if home.exists() and (not home.is_dir() or any(home.iterdir())):
+            raise KithkinError(f"{home} is no empty folder.", "Give another --out.")
+        run = _demo(home, method, rounds, wire)
+        if out:
+            subprocess.run([sys.executable, "-m", "kithkin", "report", str(run.path)], check=True)
 
 
-def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
+def _demo(home: Path, method: str, rounds: int, wire: str) -> Folder:
     began = time.monotonic()
     server = programs.free_address()
     federation = home / "federation"
@@ -76,6 +79,7 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
         site_init(home / name, str(path), name, label_ratio=0.2, device="cpu")
         text += f'\n[[sites]]\nnumber = {k}\nname = "{name}"\nkey = "{(home / name / "site.pub").read_text().strip()}"\n'
     file.write_text(text)
+    read_federation(file)  # a mistake in the flags is told now, not by a server's log
     env = programs.environment(home)
     with (home / "demo.log").open("ab") as log, ExitStack() as stack:
 
@@ -86,7 +90,8 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
         serving = run("serve", str(file))
         while not (federation / "server" / "serving.json").exists():
             if serving.poll() is not None:
-                raise KithkinError("The server did not start.", f"{home / 'demo.log'} says why.")
+                told = (home / "demo.log").read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+                raise KithkinError(f"The server did not start ({told[-1]}).", "Give --out to keep its log.")
             time.sleep(0.2)
         for name in SITES:
             run("site", "join", str(home / name), "--server", server, "--ca", str(federation / "ca.crt"))
@@ -99,5 +104,5 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> None:
         test = "-" if line["test_accuracy"] is None else f"{line['test_accuracy']:.3f}"
         table.add_row(SITES[line["client"]], str(line["labelled"]), str(line["unlabelled"]), test, helpers or "-")
     Console().print(table)
-    subprocess.run([sys.executable, "-m", "kithkin", "report", str(folder.path)], check=True)
     say(f"{time.monotonic() - began:.0f} s in all")
+    return folder

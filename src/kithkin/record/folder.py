@@ -152,7 +152,9 @@ class Folder:
             return json.loads(self.manifest.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise KithkinError(f"{self.path} is no run: it has no manifest.json.", "Name the folder given to --out.") from None
-        except (OSError, ValueError) as e:
+        except OSError as e:
+            raise KithkinError(f"{self.manifest} cannot be read: {reason(e)}.", "Mend that.") from None
+        except ValueError as e:
             raise KithkinError(f"{self.manifest} cannot be read: {e}.", "Start the run anew in another --out.") from None
 
     def append(self, path: Path, line: dict[str, Any]) -> None:

@@ -82,8 +82,10 @@ class Models:
     def _open(self) -> Any:
         try:
             return safe_open(str(self.path), "pt", device=str(self.device))
-        except FileNotFoundError:
-            raise KithkinError(f"There is no {self.path}.", "Finish the run, without --no-save-models.") from None
+        except FileNotFoundError:  # safetensors says so, too, of what may not be read
+            raise KithkinError(
+                f"There is no {self.path}, or it may not be read.", "Finish the run, without --no-save-models."
+            ) from None
         except (OSError, SafetensorError) as e:
             raise KithkinError(f"{self.path} cannot be read ({e}).", "Do the run anew in another --out.") from None
 
