@@ -113,7 +113,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("run --out started", "The folder started is not empty.", "Go on with `kithkin resume started`"),
     ("resume none", "none is no run", "Name the folder given to --out"),
     ("resume full", "full is no run", "Name the folder given to --out"),
-    ("resume file", "file", "another --out"),
+    ("resume file", "file is no run", "given to --out"),
     ("resume started", "manifest.json cannot be read", "another --out"),
     ("nonsense", "Unknown command 'nonsense'.", "Known: "),
     ("rum", "Unknown command 'rum'.", "Did you mean 'run'?"),

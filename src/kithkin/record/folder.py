@@ -150,7 +150,7 @@ class Folder:
     def read_manifest(self) -> dict[str, Any]:
         try:
             return json.loads(self.manifest.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise KithkinError(f"{self.path} is no run: it has no manifest.json.", "Name the folder given to --out.") from None
         except OSError as e:
             raise KithkinError(f"{self.manifest} cannot be read: {reason(e)}.", "Mend that.") from None
