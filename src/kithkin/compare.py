@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import math
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from rich import box
@@ -27,7 +28,7 @@ from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
 from kithkin.record import Folder, Result, resume, run
-from kithkin.record.folder import disk_errors, write_text, write_whole
+from kithkin.record.folder import disk_errors
 from kithkin.record.run import folder_name
 
 HARM = 0.03  # a client is harmed if it is more than 3 points below its own local model
@@ -221,15 +222,14 @@ def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -
     """table.md and table.csv; gains.csv has every client's gain over its local model."""
     heads = [head.replace("\n", " ") for head in HEADS]
     lines = [heads, ["---"] * len(heads), *(shown(row) for row in table)]
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    with disk_errors(folder / "table.md", "Mend that; the same command writes it again."):
-        write_whole(folder / "table.md", lambda draft: write_text(draft, text))
-    with (folder / "table.csv").open("w", newline="", encoding="utf-8") as f:
+    with _written(folder / "table.md") as f:
+        f.writelines(f"| {' | '.join(line)} |\n" for line in lines)
+    with _written(folder / "table.csv") as f:
         writer = csv.DictWriter(f, list(Row.__dataclass_fields__))
         writer.writeheader()
         writer.writerows({k: "" if v != v else v for k, v in vars(row).items()} for row in table)
     alone = by_itself(results)
-    with (folder / "gains.csv").open("w", newline="", encoding="utf-8") as f:
+    with _written(folder / "gains.csv") as f:
         out = csv.writer(f)
         out.writerow(["method", "alpha", "seed", "client", "test_at_best_val", "gain_over_local"])
         for r in results:
@@ -238,6 +238,13 @@ def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -
             out.writerows(
                 [s["method"], s["alpha"], s["seed"], k, a, g] for k, (a, g) in enumerate(zip(own, gains, strict=True))
             )
+
+
+@contextmanager
+def _written(path: Path) -> Generator[TextIO, None, None]:
+    remedy = "Mend that; the same command writes it again."
+    with disk_errors(path, remedy), path.open("w", newline="", encoding="utf-8") as file:
+        yield file
 
 
 def cells_of(

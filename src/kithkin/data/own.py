@@ -117,8 +117,8 @@ def _arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
                 if key not in members:
                     held = ", ".join(members.files) or "nothing"
                     raise KithkinError(f"{path} has no array '{key}' (it holds: {held}).", _SAVE)
-                arrays[key] = np.asanyarray(members[key])  # NumPy gives bytes where a member is no array
-                if arrays[key].dtype.kind == "S" and not arrays[key].ndim:
+                arrays[key] = members[key]
+                if not isinstance(arrays[key], np.ndarray):  # NumPy gives bytes where a member is none
                     raise ValueError(f"'{key}' is no array")
     except KithkinError:
         raise

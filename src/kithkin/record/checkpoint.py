@@ -92,7 +92,8 @@ def _damage(path: Path) -> str:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    stems = {p.stem for p in folder.glob("round-*") if p.suffix in (".json", ".safetensors") and p.stem[6:].isdecimal()}
+    stems = {p.stem for p in folder.glob("round-*") if p.suffix in (".json", ".safetensors")}
+    stems = {stem for stem in stems if stem.removeprefix("round-").isdecimal()}  # no file manager's "(copy)"
     return [folder / f"{stem}.safetensors" for stem in sorted(stems, reverse=True)]
 
 

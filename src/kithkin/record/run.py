@@ -111,7 +111,7 @@ def run(
     with disk_errors(folder.manifest, "Give another --out."):
         write_json(folder.manifest, federation.manifest())
     world = open_world(federation.method, federation.clients, federation.w0)
-    with one_thread(federation.device):
+    with one_thread(federation.device), folder.claimed():
         return go_on(federation, folder, world, display or Quiet(), look and partial(look, federation))
 
 
@@ -149,7 +149,7 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
     if world is None:
         display.say("No good checkpoint: starting from the beginning.")
         world = open_world(federation.method, federation.clients, federation.w0)
-    with one_thread(federation.device):
+    with one_thread(federation.device), folder.claimed():
         return go_on(federation, folder, world, display, look and partial(look, federation))
 
 
@@ -167,12 +167,6 @@ def go_on(
     troupe: Troupe, folder: Folder, world: World, display: Display, look: Callable[[World], None] | None = None
 ) -> Result:
     """Play rounds until the last, recording each."""
-    with folder.claimed():
-        return _play_all(troupe, folder, world, display, look)
-
-
-def _play_all(troupe: Troupe, folder: Folder, world: World, display: Display, look: Callable[[World], None] | None) -> Result:
-    """The same, in a folder that nobody else is at work on."""
     config, method, courier = troupe.config, troupe.method, troupe.courier
     rounds = some(config.rounds)
     folder.tidy()
