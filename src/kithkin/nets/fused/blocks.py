@@ -1,9 +1,7 @@
-"""Triton kernels for a convolutional network in bfloat16 on a CUDA device.
+"""Convolution, batch norm, ReLU and 2x2 max pooling.
 
-Batch norm, ReLU and 2x2 max pooling are one pass over the picture instead of three, forward and backward; dropout throws its
-dice (`kithkin.dice`) inside the kernel. Convolutions are cuDNN's, but for those that it does slowly: of pictures (few channels)
-and of few more. Activations lie channels-last: a matrix y of R rows (pictures x height x width) and C channels. Sums
-are taken in a fixed order, so that a run repeats to the digit.
+All but the convolution are one pass over the picture instead of three, forward and backward. Convolutions are cuDNN's, but for
+those that it does slowly: of pictures (few channels) and of few more.
 """
 
 from __future__ import annotations
@@ -50,14 +48,14 @@ def _winner(y, pixel, c, C, W, there, scale, shift, POOL: tl.constexpr):
 
 
 @triton.jit
-def _still(gain, bias, mean, var, eps, c, C):
+def still(gain, bias, mean, var, eps, c, C):
     """Scale and shift of channels c by the running statistics."""
     scale = tl.load(gain + c, c < C) / tl.sqrt(tl.load(var + c, c < C) + eps)
     return scale, tl.load(bias + c, c < C) - tl.load(mean + c, c < C) * scale
 
 
 @triton.jit
-def _greater(a, b):
+def greater(a, b):
     """What is not a number stays so."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
@@ -115,11 +113,11 @@ def _conv(
             b = tl.load(w + (n * 9 + tap)[None, :] * C + c[:, None])
         acc = tl.dot(a, b, acc)
     if ASKED:
-        scale, shift = _still(gain, bias, mean, var, eps, n, N)
+        scale, shift = still(gain, bias, mean, var, eps, n, N)
         acc = acc * scale[None, :] + shift[None, :]
         acc = tl.where(acc < 0, 0.0, acc)
     if POOL:
-        acc = tl.reduce(tl.reshape(acc, (BM // 4, 4, BN)), 1, _greater)
+        acc = tl.reduce(tl.reshape(acc, (BM // 4, 4, BN)), 1, greater)
         m = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)
         there = m < M // 4
     if PLUS:
@@ -174,7 +172,7 @@ def _first(
     inside = (m < M)[:, None] & (q < 9 * D)[None, :] & (i >= 0) & (i < H) & (j >= 0) & (j < W)
     a = tl.load(x + (m // (H * W))[:, None] * xb + (q % D)[None, :] * xi + i * xh + j * xw, inside, 0.0)
     b = tl.load(w + n[None, :] * (9 * D) + q[:, None], (q < 9 * D)[:, None] & (n < N)[None, :], 0.0)
-    scale, shift = _still(gain, bias, mean, var, eps, n, N)
+    scale, shift = still(gain, bias, mean, var, eps, n, N)
     z = tl.dot(a.to(w.dtype.element_ty), b) * scale[None, :] + shift[None, :]
     z = tl.where(z < 0, 0.0, z)
     tl.store(y + m[:, None] * N + n[None, :], z.to(y.dtype.element_ty), (m < M)[:, None] & (n < N)[None, :])
@@ -248,7 +246,7 @@ def _apply(
     """ReLU of the normalised input, of the greatest of four where pooled. What is not a number stays so."""
     at, pixel, c, there = _place(tl.program_id(0) * ROWS, R, C, H, W, ROWS, CHANNELS, POOL)
     if ASKED:
-        scale, shift = _still(gain, bias, mean, var, eps, c, C)
+        scale, shift = still(gain, bias, mean, var, eps, c, C)
     else:
         scale, shift = tl.load(line + c, c < C), tl.load(line + C + c, c < C)
     z, _, _ = _winner(y, pixel, c, C, W, there, scale[None, :], shift[None, :], POOL)
@@ -334,7 +332,7 @@ def _sums(y: Tensor) -> Tensor:
     return sums
 
 
-def _held(norm: nn.BatchNorm2d) -> tuple[Any, ...]:
+def held(norm: nn.BatchNorm2d) -> tuple[Any, ...]:
     return norm.weight, norm.bias, norm.running_mean, norm.running_var
 
 
@@ -343,7 +341,7 @@ def _lines(norm: nn.BatchNorm2d, sums: Tensor, R: int) -> Tensor:
     C, G = norm.num_features, len(sums)
     line = torch.empty(4, C, device=sums.device)
     sizes = (R, C, G, norm.eps, norm.momentum, triton.next_power_of_2(G), FEW)
-    _settle[(triton.cdiv(C, FEW),)](sums, *_held(norm), line, *sizes)
+    _settle[(triton.cdiv(C, FEW),)](sums, *held(norm), line, *sizes)
     return line
 
 
@@ -373,10 +371,10 @@ def _convolve(
     M = y.numel() // N * by * by
     grid = (triton.cdiv(M, 128), 1)
     parts = torch.empty(grid[0], 2, N, device=x.device) if sums else y
-    held = (*_held(asked), asked.eps) if asked else (y, y, y, y, 0.0)
+    norm = (*held(asked), asked.eps) if asked else (y, y, y, y, 0.0)
     flags = (back, sums, asked is not None, pool, plus is not None)
     _conv[grid](
-        x, weight, y, parts, y if plus is None else plus, *held, M, H, W, C, N, 128, N, *flags, num_warps=4, num_stages=3
+        x, weight, y, parts, y if plus is None else plus, *norm, M, H, W, C, N, 128, N, *flags, num_warps=4, num_stages=3
     )
     return y, parts
 
@@ -396,7 +394,7 @@ def _seen(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d) -> Tensor:
     y = _empty(B, N, H, W, weight)
     kernel = weight.permute(0, 2, 3, 1).contiguous()
     sizes = (norm.eps, M, H, W, D, *x.stride(), N, triton.next_power_of_2(9 * D), 128)
-    _first[(triton.cdiv(M, 128), triton.cdiv(N, 64))](x, kernel, y, *_held(norm), *sizes)
+    _first[(triton.cdiv(M, 128), triton.cdiv(N, 64))](x, kernel, y, *held(norm), *sizes)
     return y
 
 
@@ -424,7 +422,7 @@ class _Block(torch.autograd.Function):
         out = _empty(B, C, H // by, W // by, y)
         R = out.numel() // C
         sizes = (norm.eps, R, C, H, W, ROWS, CHANNELS, pool, not training)
-        _apply[(triton.cdiv(R, ROWS), triton.cdiv(C, CHANNELS))](y, line, out, *_held(norm), *sizes)
+        _apply[(triton.cdiv(R, ROWS), triton.cdiv(C, CHANNELS))](y, line, out, *held(norm), *sizes)
         if training:
             ctx.save_for_backward(x, weight, y, line)
             ctx.pool = pool
@@ -470,191 +468,3 @@ def block(x: Tensor, weight: Tensor, norm: nn.BatchNorm2d, pool: bool, plus: Ten
         return _convolve(x, low, asked=norm, pool=pool, plus=plus)[0]
     out = _Block.apply(x, low, norm.weight, norm.bias, norm, pool)
     return out if plus is None else plus + out
-
-
-@triton.jit
-def _peak(x, out, n, C, pixels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
-    """The greatest of a picture's pixels, channel by channel."""
-    p = tl.arange(0, PIXELS)
-    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    at = x + tl.program_id(0) * n + p[:, None] * C + c[None, :]
-    v = tl.load(at, (p < pixels)[:, None] & (c < C)[None, :], float("-inf")).to(tl.float32)
-    tl.store(out + tl.program_id(0) * C + c, tl.reduce(v, 0, _greater).to(out.dtype.element_ty), c < C)
-
-
-@triton.jit
-def _peak_back(d, x, out, dx, n, C, pixels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Those that are the greatest share the gradient, as torch.amax has it."""
-    p = tl.arange(0, PIXELS)
-    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    place = tl.program_id(0) * n + p[:, None] * C + c[None, :]
-    there = (p < pixels)[:, None] & (c < C)[None, :]
-    top = tl.load(out + tl.program_id(0) * C + c, c < C)
-    is_top = (there & (tl.load(x + place, there, 0.0) == top[None, :])).to(tl.float32)
-    share = tl.load(d + tl.program_id(0) * C + c, c < C).to(tl.float32) / tl.sum(is_top, 0)
-    tl.store(dx + place, (is_top * share[None, :]).to(dx.dtype.element_ty), there)
-
-
-class _Peak(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        B, C, H, W = x.shape
-        out = torch.empty(B, C, dtype=x.dtype, device=x.device)
-        ctx.size = C * H * W, C, H * W, triton.next_power_of_2(H * W), CHANNELS
-        _peak[(B, triton.cdiv(C, CHANNELS))](x, out, *ctx.size)
-        ctx.save_for_backward(x, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, out = ctx.saved_tensors
-        dx = torch.empty_like(x)
-        _peak_back[(len(x), triton.cdiv(x.shape[1], CHANNELS))](grads[0].contiguous(), x, out, dx, *ctx.size)
-        return dx
-
-
-def peak(x: Tensor) -> Tensor:
-    """`torch.amax(x, (2, 3))` of a tensor that lies channels-last."""
-    return _Peak.apply(x.contiguous(memory_format=torch.channels_last))
-
-
-@triton.jit
-def _mixed(z):
-    """SplitMix64's finaliser (`dice.mix`)."""
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    return z ^ (z >> 31)
-
-
-@triton.jit
-def _throw(key, i):
-    """Throw i of a key's dice (`dice.bits`)."""
-    return _mixed(_mixed(key.to(tl.uint64)) + (i + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
-
-
-@triton.jit
-def _bytes(key, first, c, pixels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, PACKED: tl.constexpr):
-    """The dice of PIXELS pixels from `first` on and of channels c (`dice.bytes_`): byte i decides about number i of the
-    sample, counted channels first. PACKED: eight pixels at a time lie in one throw."""
-    if PACKED:
-        throw = _throw(key, (c * (pixels // 8))[None, :] + (first // 8 + tl.arange(0, PIXELS // 8))[:, None])
-        shifts = (tl.arange(0, 8) * 8).to(tl.uint64)
-        byte = (throw[:, None, :] >> shifts[None, :, None]) & 255
-        return tl.reshape(byte.to(tl.int32), (PIXELS, CHANNELS))
-    i = (c * pixels)[None, :] + (first + tl.arange(0, PIXELS))[:, None]
-    return ((_throw(key, i // 8) >> ((i % 8) * 8).to(tl.uint64)) & 255).to(tl.int32)
-
-
-@triton.jit
-def _drop(
-    x,
-    keys,
-    out,
-    B,
-    C,
-    pixels,
-    salt,
-    dropped,
-    factor,
-    PIXELS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    PACKED: tl.constexpr,
-):
-    sample = tl.program_id(0).to(tl.int64)
-    first = tl.program_id(2) * PIXELS
-    p = first + tl.arange(0, PIXELS)
-    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    there = (p < pixels)[:, None] & (c < C)[None, :]
-    at = p[:, None] * C + c[None, :]
-    byte = _bytes(tl.load(keys + sample) ^ salt, first, c, pixels, PIXELS, CHANNELS, PACKED)
-    v = tl.load(x + sample % B * pixels * C + at, there, 0.0).to(tl.float32)
-    v = tl.where(byte >= dropped, v * factor, 0.0 * v)
-    tl.store(out + sample * pixels * C + at, v.to(out.dtype.element_ty), there)
-
-
-def _dropped(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
-    last = torch.channels_last if x.dim() == 4 else torch.contiguous_format
-    out = torch.empty((len(keys), *x.shape[1:]), dtype=x.dtype, device=x.device, memory_format=last)
-    C = x.shape[1]
-    pixels = x[0].numel() // C
-    tile = (1, 256, False) if pixels == 1 else (16, CHANNELS, pixels % 8 == 0)
-    grid = (len(keys), triton.cdiv(C, tile[1]), triton.cdiv(pixels, tile[0]))
-    _drop[grid](x, keys, out, len(x), C, pixels, salt, dropped, 256 / (256 - dropped), *tile)
-    return out
-
-
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
-        assert len(keys) == len(x) or not ctx.needs_input_grad[0]
-        ctx.save_for_backward(keys)
-        ctx.by = salt, dropped
-        return _dropped(x, keys, *ctx.by)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        d = grads[0]
-        d = d.contiguous(memory_format=torch.channels_last) if d.dim() == 4 else d.contiguous()
-        return _dropped(d, *ctx.saved_tensors, *ctx.by), None, None, None
-
-
-def dropout(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
-    """What `Dropout` does to single numbers (not whole channels): `dropped` of 256 go.
-
-    With T times as many keys as samples those are taken T times over; that has no gradient here.
-    """
-    x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
-    return _Dropout.apply(x, keys, salt, dropped)
-
-
-@triton.jit
-def _crown(
-    y,
-    x,
-    keys,
-    out,
-    gain,
-    bias,
-    mean,
-    var,
-    eps,
-    B,
-    C,
-    pixels,
-    salt,
-    dropped,
-    factor,
-    DROP: tl.constexpr,
-    PIXELS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    PACKED: tl.constexpr,
-):
-    """The greatest pixel of x + dropout(relu(norm(y))), channel by channel; several passes y share one x."""
-    sample = tl.program_id(0).to(tl.int64)
-    p = tl.arange(0, PIXELS)[:, None]
-    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    there = (p < pixels) & (c < C)[None, :]
-    at = p * C + c[None, :]
-    z = tl.load(y + sample * pixels * C + at, there, 0.0).to(tl.float32)
-    scale, shift = _still(gain, bias, mean, var, eps, c, C)
-    z = z * scale[None, :] + shift[None, :]
-    z = tl.where(z < 0, 0.0, z)
-    if DROP:
-        byte = _bytes(tl.load(keys + sample) ^ salt, 0, c, pixels, PIXELS, CHANNELS, PACKED)
-        z = tl.where(byte >= dropped, z * factor, 0.0 * z)
-    z += tl.load(x + sample % B * pixels * C + at, there, 0.0).to(tl.float32)
-    top = tl.reduce(tl.where(there, z, float("-inf")), 0, _greater)
-    tl.store(out + sample * C + c, top.to(out.dtype.element_ty), c < C)
-
-
-def crown(z: Tensor, weight: Tensor, norm: nn.BatchNorm2d, x: Tensor, keys: Tensor | None, salt: int, dropped: int) -> Tensor:
-    """`peak(x + dropout(relu(norm(conv(z)))))` without a gradient: the end of ResNet-9 when it is only asked."""
-    B, C, H, W = x.shape
-    x = x.contiguous(memory_format=torch.channels_last)
-    y = torch.conv2d(z.to(torch.bfloat16), weight.to(torch.bfloat16), padding=1).contiguous(memory_format=torch.channels_last)
-    out = torch.empty(len(z), C, dtype=y.dtype, device=y.device)
-    drop = keys is not None and dropped > 0
-    wide = 4 * CHANNELS  # small tiles would be more work to start than to do
-    sizes = (B, C, H * W, salt, dropped, 256 / (256 - dropped), drop, triton.next_power_of_2(H * W), wide, H * W % 8 == 0)
-    _crown[(len(z), triton.cdiv(C, wide))](y, x, keys if drop else x, out, *_held(norm), norm.eps, *sizes)
-    return out
