@@ -251,6 +251,14 @@ def test_a_figure_has_no_panel_for_what_was_not_run(name: str, panels: int, tmp_
     assert fewest == panels < min(len(p.figure.axes) for p in before)
 
 
+def test_one_curve_alone_has_no_panel_beside_those_that_compare(tmp_path: Path):
+    cells = {(c.row, c.column): c for c in RECIPES["curves"].plan(PLAN)}
+    for method, alpha in (("um", 0.5), ("local", 0.5), ("um", 5.0)):
+        put(cells[("fashion-mnist", method), alpha], tmp_path)
+    fashion, _ = pictures("curves", tmp_path)
+    assert [axes.get_title() for axes in fashion.figure.axes] == ["α = 0.5"]
+
+
 def test_a_sweep_has_a_tick_for_every_value_and_says_where_nothing_was_run(tmp_path: Path):
     put(some("list-length", lambda c: c.row == ("fashion-mnist", 0.5) and c.column == 5), tmp_path)
     (picture,) = pictures("list-length", tmp_path)

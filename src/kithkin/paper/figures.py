@@ -49,8 +49,11 @@ def all_cells(methods: Sequence[str], plan: Plan) -> Iterator[Cell]:
 def curves_draw(grid: Grid, plan: Plan) -> list[Block]:
     blocks: list[Block] = []
     for data in MAIN:
-        known = [alpha for alpha in grid.columns if any(grid.at((data, method), alpha) for method in ALL)]
-        alphas = panels_of(sorted(grid.columns), known)
+        run = {alpha: sum(bool(grid.at((data, method), alpha)) for method in ALL) for alpha in grid.columns}
+        most = max(run.values())
+        alphas = panels_of(
+            sorted(run), [alpha for alpha, count in run.items() if count >= min(2, most)]
+        )  # one alone compares nothing
         figure, panels = sheet(grid, 1, len(alphas), f"Mean validation accuracy, {data}", (2.9, 2.9))
         for axes, alpha in zip(panels.flat, alphas, strict=True):
             write_on(axes, f"α = {alpha:g}", "round", "validation accuracy")
