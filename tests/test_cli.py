@@ -375,6 +375,45 @@ def test_a_fault_is_not_taken_for_a_mistake(error: Exception, kith, monkeypatch:
         kith("doctor")
 
 
+OWN_METHOD = """
+from dataclasses import dataclass
+from kithkin.methods import METHODS, AvgSettings, Entry, FedAvg
+
+class Faulty(FedAvg):
+    def merge(self, server, replies, round):
+        raise LookupError("no such client")
+
+METHOD = Entry("faulty", AvgSettings(), lambda s, at: Faulty(**vars(METHODS["fixavg"].make(s, at))))
+"""
+OWN_NETWORK = """
+from torch import nn
+
+class Picky(nn.Linear):
+    def forward(self, x):
+        assert len(x) < 8, "too many"
+        return super().forward(x.flatten(1))
+
+def build(channels, classes, size):
+    return Picky(channels * size[0] * size[1], classes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "source", "line", "told"),
+    [
+        ("--method=own.py:METHOD", OWN_METHOD, 7, "in merge: LookupError: no such client."),
+        ("--model=own.py:build --compute=eager", OWN_NETWORK, 6, "in forward: AssertionError: too many."),
+        ("--model=own.py:build --compute=workers", OWN_NETWORK, 6, "in forward: AssertionError: too many."),
+    ],
+)
+def test_code_of_ones_own_that_fails_at_work_is_told_with_its_line(flag: str, source: str, line: int, told: str, kith):
+    Path("own.py").write_text(source)
+    base = () if "--method" in flag else ("--method=local",)
+    said = kith("run", *base, *flag.split(), "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
+    assert said.code == 2
+    assert f"{Path('own.py').resolve()}, line {line}, {told} Mend it there." in " ".join(said.err.split())
+
+
 def test_a_folder_is_no_place_for_a_file(kith):
     kith("run", "--method", "local", "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
     said = kith("report", "run", "--out", ".", "--models", "never")

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from kithkin import own
 from kithkin.config import RunConfig, bad
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
@@ -362,14 +363,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as e:  # where nobody knew better what to say: no permission, a name too long, a full disk
-        if not (e.filename or e.errno == errno.ENOSPC):
+    except Exception as e:
+        known = _known(e)
+        if not known:
             raise
-        _fail(f"{e.filename or 'The output'}: {e.strerror}.", "Mend that, or name another place.")
-    except (MemoryError, RuntimeError) as e:
-        if isinstance(e, RuntimeError) and "allocate memory" not in str(e):
-            raise
-        _fail("There is not enough memory.", "Give a smaller --width or --batch-size, or fewer --clients.")
+        _fail(known.problem, known.remedy)
+
+
+def _known(e: Exception) -> KithkinError | None:
+    """What to say where nobody knew better: of the system's refusals, and of the user's own code."""
+    if isinstance(e, MemoryError) or "allocate memory" in str(e):
+        return KithkinError("There is not enough memory.", "Give a smaller --width or --batch-size, or fewer --clients.")
+    if isinstance(e, OSError) and (e.filename or e.errno == errno.ENOSPC):  # no permission, a name too long, a full disk
+        return KithkinError(f"{e.filename or 'The output'}: {e.strerror}.", "Mend that, or name another place.")
+    blamed = own.blamed(e)
+    return blamed if isinstance(blamed, KithkinError) else None
 
 
 def _fail(problem: str, remedy: str) -> None:

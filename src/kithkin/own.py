@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from kithkin.errors import KithkinError
+
+_brought: set[str] = set()  # the files of all that was found
 
 
 def is_own(name: str) -> bool:
@@ -46,6 +49,7 @@ def find(name: str, flag: str) -> Any:
     if not module or not thing:
         raise KithkinError(f"{flag} is '{name}'.", f"Give {flag} module:name or {flag} path/to/file.py:name.")
     found = _import(module, flag)
+    _brought.add(found.__file__ or "")
     if not hasattr(found, thing):
         names = [n for n in vars(found) if not n.startswith("_")]
         near = difflib.get_close_matches(thing, names, n=1)
@@ -91,6 +95,14 @@ def _broken(module: str, flag: str, e: BaseException) -> KithkinError:
 def told(e: BaseException) -> str:
     """An exception of the user's code in one line."""
     return f"{type(e).__name__}: {' '.join(str(e).split())}".removesuffix(": ")
+
+
+def blamed(e: BaseException) -> BaseException:
+    """The error of which the user's code is the cause, told with its place there; any other as it is."""
+    at = [frame for frame in traceback.extract_tb(e.__traceback__) if frame.filename in _brought]
+    if not at or isinstance(e, KithkinError):
+        return e
+    return KithkinError(f"{at[-1].filename}, line {at[-1].lineno}, in {at[-1].name}: {told(e)}.", "Mend it there.")
 
 
 def _load(file: Path) -> ModuleType:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kithkin import own
 from kithkin.compute.eager import Eager
 from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict, cost
 from kithkin.errors import KithkinError
@@ -182,7 +183,7 @@ def _serve(
                     answer = eager.predict(job).numpy()
             except Exception as error:
                 error.add_note(f"In a worker process:\n{traceback.format_exc()}")
-                answer = error
+                answer = own.blamed(error)
             line.send((len(models), answer))
     except (EOFError, OSError):
         pass
