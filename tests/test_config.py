@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -128,6 +130,35 @@ BAD_SETTINGS = [
     ("pfedme", "server_mix", 0.0), ("fixavg-ft", "finetune_epochs", 0), ("fedper", "personal_layers", 0),
     ("lg-fedavg", "global_layers", 0), ("lg-fedavg", "fedavg_rounds", -1), ("mix", "prox", 0.0),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("alpha", None, "float"),
+        ("alpha", "half", "float"),
+        ("alpha", True, "float"),
+        ("data", 5, "str"),
+        ("rounds", 2.5, "int"),
+        ("rounds", [], "int"),
+        ("seed", False, "int"),
+        ("save_models", 1, "bool"),
+        ("lr", {}, "float"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_with_the_kind_that_it_should_have(name: str, value: Any, kind: str):
+    with pytest.raises(KithkinError, match=f"--{name.replace('_', '-')} is .*; it must be {kind}."):
+        from_json({name: value}).checked()
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", 1), ("rounds", None), ("lr", np.float64(0.1)), ("data_folder", Path())])
+def test_whole_numbers_are_numbers_and_what_may_be_left_out_may(name: str, value: Any):
+    assert getattr(RunConfig(**{name: value}).checked(), name) == value
+
+
+def test_a_setting_of_another_kind_is_refused_alike():
+    with pytest.raises(KithkinError, match="--helpers is .two.; it must be int"):
+        check(replace(METHODS["um"].settings, helpers="two"), 10)
 
 
 @pytest.mark.parametrize(("method", "name", "value"), BAD_SETTINGS)

@@ -6,7 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kithkin.errors import KithkinError, unknown
 
@@ -79,7 +80,7 @@ class RunConfig:
 
     def checked(self) -> RunConfig:
         """Itself, if every value is lawful whatever the data."""
-        check_choices(self)
+        check_kinds(self)
         positive = ("clients", "rounds", "epochs", "batch_size", "lr", "width", "eval_every", "alpha")
         for name in positive:
             value = getattr(self, name)
@@ -109,12 +110,25 @@ def some(value: Any) -> Any:
 hints_of = cache(get_type_hints)  # slow, and asked for every cell of a table
 
 
-def check_choices(settings: Any) -> None:
-    """Refuse a word that is none of a field's choices."""
+def check_kinds(settings: Any) -> None:
+    """Refuse a word that is none of a field's choices, and a value of another kind than the field's."""
     for name, kind in hints_of(type(settings)).items():
-        value = getattr(settings, name)
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            raise unknown("--" + name.replace("_", "-"), str(value), get_args(kind))
+        value, many = getattr(settings, name), get_origin(kind)
+        kinds = get_args(kind) if many in (Literal, Union, UnionType) else (kind,)
+        if many is Literal:
+            if value not in kinds:
+                raise unknown("--" + name.replace("_", "-"), str(value), kinds)
+        elif PLAIN.issuperset(kinds) and not _is_a(value, kinds):
+            raise bad(name, repr(value), f"must be {' or '.join(k.__name__ for k in kinds if k is not NoneType)}")
+
+
+PLAIN = {bool, int, float, str, NoneType}
+
+
+def _is_a(value: object, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, bool):  # Python takes it for an int
+        return bool in kinds
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
 
 
 def bad(name: str, value: object, rule: str) -> KithkinError:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from kithkin.config import bad, check_choices
+from kithkin.config import bad, check_kinds
 from kithkin.errors import KithkinError
 from kithkin.helpers import Terms
 
@@ -132,7 +132,7 @@ def sees_all_labels(settings: Any) -> bool:
 
 def check(settings: Any, clients: int) -> None:
     """Refuse settings that cannot be, and those that make a method a no-op."""
-    check_choices(settings)
+    check_kinds(settings)
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     for field, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):

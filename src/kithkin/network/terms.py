@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from kithkin.config import RunConfig, as_json, check_choices, from_json, some
+from kithkin.config import RunConfig, as_json, check_kinds, from_json, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import settle
 from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
@@ -51,7 +51,7 @@ class Terms:
         return json.dumps(parts | {"config": as_json(self.config), "settings": asdict(self.settings)})
 
     def checked(self) -> Terms:
-        check_choices(self)
+        check_kinds(self)
         self.config.checked()
         for name in (self.config.method, self.config.model):
             if is_own(name):

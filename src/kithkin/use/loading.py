@@ -35,7 +35,7 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
             f"`kithkin resume {home.path}` writes them, once there is no summary.json; a run with --no-save-models keeps none.",
         )
     try:
-        config = from_json(manifest["config"]).resolved()
+        config = from_json(manifest["config"]).checked().resolved()
         if "classes" not in manifest:  # a run from before the manifest told them
             dataset = load_data(config.data, config.data_folder)
             manifest |= {"classes": dataset.classes, "picture": dataset.images.shape[1:]}
