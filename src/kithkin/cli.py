@@ -80,11 +80,11 @@ def _compare(argv: Sequence[str]) -> None:
         frozen=True,
     )
     args: Any = tyro.cli(Args, prog="kithkin compare", description=_compare.__doc__, args=argv, config=FLAT)
-    own = {k: v for k, v in vars(args.own).items() if v is not None}
+    set_here = {k: v for k, v in vars(args.own).items() if v is not None}
 
     def settle_one(method: str) -> tuple[RunConfig, Any]:
         theirs = {f.name for f in fields(entry_of(method).settings)}
-        return settle({**vars(args.run), "method": method, **{k: v for k, v in own.items() if k in theirs}})
+        return settle({**vars(args.run), "method": method, **{k: v for k, v in set_here.items() if k in theirs}})
 
     cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
     _compare_cells(cells, args.out, args.jobs, args.quiet)
@@ -104,7 +104,7 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
 
 
 def _demo(argv: Sequence[str]) -> None:
-    """Train a small federation on the embedded digits with four methods at two heterogeneities, and compare them."""
+    """Train a small federation on the embedded digits with five methods at two heterogeneities, and compare them."""
     import tempfile
 
     from kithkin import compare
@@ -117,10 +117,10 @@ def _demo(argv: Sequence[str]) -> None:
 
     out = tyro.cli(args, prog="kithkin demo", description=_demo.__doc__, args=argv, config=FLAT)
     print("Ten clients share 1,797 digits; each has its own mix of classes and its own share of labels. Nobody sends data.")
-    print("alpha 5: clients are much alike. alpha 0.5: very different. Four methods, about a minute on two cores.\n")
+    print("alpha 5: clients are much alike. alpha 0.5: very different. Five methods, about a minute on two cores.\n")
     with tempfile.TemporaryDirectory() as folder:
         where = out or Path(folder)
-        methods = ("um", "fixavg-ft", "fixavg", "local")
+        methods = ("um-plus", "um", "fixavg-ft", "fixavg", "local")
         cells = compare.cells_of(methods, (5.0, 0.5), (0,), where, lambda method: settle({**DEMO, "method": method}))
         _compare_cells(cells, where, None, quiet=False)
 
