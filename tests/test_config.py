@@ -157,7 +157,7 @@ def test_whole_numbers_are_numbers_and_what_may_be_left_out_may(name: str, value
 
 
 def test_a_setting_of_another_kind_is_refused_alike():
-    with pytest.raises(KithkinError, match="--helpers is .two.; it must be int"):
+    with pytest.raises(KithkinError, match="--helpers is 'two'; it must be int"):
         check(replace(METHODS["um"].settings, helpers="two"), 10)
 
 
