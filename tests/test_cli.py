@@ -111,6 +111,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("run --out file/below", "Cannot write file/below", "Give another --out"),
     ("run --out full", "The folder full is not empty.", "Give another --out"),
     ("run --out started", "The folder started is not empty.", "Go on with `kithkin resume started`"),
+    ("run --out done", "done holds a finished run.", "`kithkin report done` shows it"),
     ("resume none", "none is no run", "Name the folder given to --out"),
     ("resume full", "full is no run", "Name the folder given to --out"),
     ("resume file", "file is no run", "given to --out"),
@@ -129,6 +130,9 @@ def test_a_mistake_ends_with_one_line_a_remedy_and_code_2(kith: Any, tmp_path: P
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     (tmp_path / "started").mkdir()
     (tmp_path / "started" / "manifest.json").write_text("{")
+    (tmp_path / "done").mkdir()
+    for name in ("manifest.json", "summary.json"):
+        (tmp_path / "done" / name).write_text("{}")
     before = {p: p.read_bytes() if p.is_file() else None for p in tmp_path.rglob("*")}
     said = kith(*words.split())
     assert said.code == 2

@@ -35,14 +35,14 @@ def test_resume_goes_on(tmp_path: Path, whole: Whole):
     assert_same_run(tmp_path / "run", whole("fixbn"))
 
 
-def test_without_out_the_folder_lies_below_runs_and_a_second_run_is_sent_to_resume(
+def test_without_out_the_folder_lies_below_runs_and_a_second_run_is_sent_to_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
     small = flags("local", rounds=1, alpha=1.0, seed=3)
     result = kithkin.run(**small)
     assert result.folder == Path("runs/local-digits-a1-s3")
-    with pytest.raises(KithkinError, match=r"kithkin resume runs/local-digits-a1-s3"):
+    with pytest.raises(KithkinError, match=r"a finished run\. `kithkin report runs/local-digits-a1-s3`"):
         kithkin.run(**small)
 
 

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import math
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,16 @@ def test_json_has_every_class_and_a_file_is_written_whole(finished: Finished, pi
     assert json.loads(Path("answers.json").read_text()) == [row]
     code, _, err = kith(*words, "--out", "no/where/answers.json")
     assert (code, "Cannot write no/where/answers.json" in err) == (2, True)
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "table"])
+@pytest.mark.skipif(sys.platform != "linux", reason="Other systems have no such names")
+def test_a_name_that_is_no_text_is_written_as_what_it_is(finished: Finished, pictures: Path, kith: Any, format: str):
+    name = os.fsdecode(b"\xff.png")
+    (pictures / "a.png").rename(pictures / name)
+    words = ("predict", finished("um"), pictures / name, "--client", 3, "--format", format, "--out", "answers")
+    assert kith(*words)[:2] == (0, "answers\n")
+    assert "udcff.png" in Path("answers").read_text()
 
 
 def test_the_table_names_pictures_and_classes(finished: Finished, pictures: Path, kith: Any):

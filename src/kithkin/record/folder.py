@@ -70,7 +70,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # a file's name in it may be no text
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,12 @@ class Folder:
             with tempfile.NamedTemporaryFile(dir=self.path):
                 pass
         if used:
-            resumable = self.manifest.exists()
-            remedy = f"Go on with `kithkin resume {self.path}`, or give" if resumable else "Give"
+            if self.summary.exists():
+                raise KithkinError(
+                    f"{self.path} holds a finished run.", f"`kithkin report {self.path}` shows it; give another --out."
+                )
+            begun = self.manifest.exists() and not self.models.exists()  # a newcomer's folder has models, and no summary
+            remedy = f"Go on with `kithkin resume {self.path}`, or give" if begun else "Give"
             raise KithkinError(f"The folder {self.path} is not empty.", f"{remedy} another --out.")
 
     @contextmanager
