@@ -49,7 +49,7 @@ def find(name: str, flag: str) -> Any:
     if not module or not thing:
         raise KithkinError(f"{flag} is '{name}'.", f"Give {flag} module:name or {flag} path/to/file.py:name.")
     found = _import(module, flag)
-    _brought.add(found.__file__ or "")
+    _brought.add(getattr(found, "__file__", None) or "")
     if not hasattr(found, thing):
         names = [n for n in vars(found) if not n.startswith("_")]
         near = difflib.get_close_matches(thing, names, n=1)
