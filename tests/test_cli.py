@@ -418,6 +418,28 @@ def test_code_of_ones_own_that_fails_at_work_is_told_with_its_line(flag: str, so
     assert f"{Path('own.py').resolve()}, line {line}, {told} Mend it there." in " ".join(said.err.split())
 
 
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("def visit(self, client, state, brief): pass", "`visit` gives a NoneType. Write it as `async def visit`"),
+        ("async def visit(self, client, state, brief): pass", "`visit` gives a NoneType. Let it return a Reply"),
+        ("def personal(self, *about): return []", "`personal` gives a list. Write it as `async def personal`"),
+        (
+            "async def personal(self, server, *about): return server.w",
+            "`personal` gives a Tensor. Let it return a list of models",
+        ),
+        ("async def personal(self, *about): return []", "Let it return a list of models, at least one"),
+        ("def brief(self, *about): return True", "`brief` gives a bool. Let it return a Brief, or None"),
+    ],
+)
+def test_a_method_of_ones_own_that_gives_something_else_is_told_what_to_give(function: str, told: str, kith):
+    merge = OWN_METHOD[OWN_METHOD.index("def merge") : OWN_METHOD.index("METHOD =")]
+    Path("own.py").write_text(OWN_METHOD.replace(merge, f"{function}\n\n"))
+    said = kith("run", "--method=own.py:METHOD", "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
+    assert said.code == 2
+    assert told in " ".join(said.err.split())
+
+
 def test_a_folder_is_no_place_for_a_file(kith):
     kith("run", "--method", "local", "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
     said = kith("report", "run", "--out", ".", "--models", "never")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kithkin.compute import Compute, Predict, all_of, together
+from kithkin.errors import KithkinError
 from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Method, Reply
 
@@ -53,8 +54,10 @@ class LocalCourier:
         self.ledger = Ledger()
 
     def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
-        visits = [method.visit(self.clients[k], states[k], brief) for k, brief in briefs.items()]
+        visits = [expect(Coroutine, method.visit(self.clients[k], states[k], brief), "visit") for k, brief in briefs.items()]
         replies = dict(zip(briefs, together(visits, self.compute.work), strict=True))
+        for reply in replies.values():
+            expect(Reply, reply, "visit")
         parcels = [p for k, reply in replies.items() for p in (*briefs[k].parcels, *reply.parcels)]
         self.ledger = Ledger().count(parcels)
         return replies
@@ -73,7 +76,20 @@ class LocalCourier:
 
 async def sit(method: Method, server: Any, client: Client, state: Any, exam: Exam, round: int) -> tuple[list[Tensor], Tensor]:
     """A client's personal models, and its validation and test accuracy."""
-    models = await method.personal(server, client, state, round)
+    models = expect(Sequence, await expect(Coroutine, method.personal(server, client, state, round), "personal"), "personal")
+    for w in models or [None]:
+        expect(Tensor, w, "personal")
     answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
     right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
     return models, torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])
+
+
+def expect(kind: type[Any], given: Any, where: str) -> Any:
+    """What a method gives, which may be somebody's own: refused where it is nothing to work with."""
+    if isinstance(given, kind):
+        return given
+    gave, remedy = f"The method's `{where}` gives a {type(given).__name__}.", "docs/write-a-method.md"
+    if kind is Coroutine:
+        raise KithkinError(gave, f"Write it as `async def {where}` ({remedy}).")
+    what = {Reply: "a Reply", Brief: "a Brief, or None"}.get(kind, "a list of models, at least one")
+    raise KithkinError(gave, f"Let it return {what} ({remedy}).")

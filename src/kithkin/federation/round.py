@@ -13,9 +13,9 @@ from torch import Tensor
 
 from kithkin import rng
 from kithkin.errors import KithkinError
-from kithkin.federation.courier import Courier
+from kithkin.federation.courier import Courier, expect
 from kithkin.federation.ledger import Ledger
-from kithkin.methods.base import Client, Labels, Method
+from kithkin.methods.base import Brief, Client, Labels, Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def play(method: Method, courier: Courier, world: World, trained: set[int]) -> t
     """
     t = world.round + 1
     every = [method.brief(world.server, k, t, k in trained) for k in range(len(world.states))]
-    briefs = {k: brief for k, brief in enumerate(every) if brief}
+    briefs: dict[int, Brief] = {k: expect(Brief, brief, "brief") for k, brief in enumerate(every) if brief is not None}
     replies = dict(sorted(courier.visit(method, world.states, briefs).items()))  # sums do not depend on who came first
     _check_losses({k: reply.loss for k, reply in replies.items() if reply.loss is not None}, t)
     states = tuple(replies[k].state if k in replies else state for k, state in enumerate(world.states))
