@@ -357,8 +357,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
         _dispatch("kithkin", COMMANDS, sys.argv[1:] if argv is None else argv)
-    except KithkinError as e:
-        _fail(e.problem, e.remedy)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output, such as `head`, has seen enough
@@ -367,22 +365,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         known = _known(e)
         if not known:
             raise
-        _fail(known.problem, known.remedy)
+        told = f"[bold red]error:[/] {escape(known.problem)} {escape(known.remedy)}"
+        Console(stderr=True, soft_wrap=True).print(told, highlight=False)
+        sys.exit(2)
 
 
 def _known(e: Exception) -> KithkinError | None:
-    """What to say where nobody knew better: of the system's refusals, and of the user's own code."""
+    """The mistake that an error is; also the system's refusals and faults of the user's own code, where nobody knew better."""
+    if isinstance(e, KithkinError):
+        return e
     if isinstance(e, MemoryError) or "allocate memory" in str(e):
         return KithkinError("There is not enough memory.", "Give a smaller --width or --batch-size, or fewer --clients.")
     if isinstance(e, OSError) and (e.filename or e.errno == errno.ENOSPC):  # no permission, a name too long, a full disk
         return KithkinError(f"{e.filename or 'The output'}: {e.strerror}.", "Mend that, or name another place.")
     blamed = own.blamed(e)
     return blamed if isinstance(blamed, KithkinError) else None
-
-
-def _fail(problem: str, remedy: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(problem)} {escape(remedy)}", highlight=False)
-    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="Triton comes with CUDA builds of torch, an
 
 from kithkin.compute.descent import Descent  # noqa: E402
 from kithkin.nets import fused  # noqa: E402
-from kithkin.nets.fused import blocks  # noqa: E402
+from kithkin.nets.fused import convolutions  # noqa: E402
 
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 SMALL = [(4, 16, 24, 8, 8), (3, 3, 16, 7, 7), (2, 1, 16, 6, 6), (2, 16, 8, 3, 5)]
@@ -97,28 +97,28 @@ def test_the_own_convolution_is_pytorchs(size: tuple[int, int, int]):
     B, H, W = size
     x, d = (draw(B, 64, H, W, key=k).half().contiguous(memory_format=torch.channels_last) for k in (0, 1))
     weight = (draw(64, 64, 3, 3, key=2) / 24).half().contiguous(memory_format=torch.channels_last)
-    y, sums = blocks._convolve(x, weight, sums=True)
+    y, sums = convolutions.convolve(x, weight, sums=True)
     theirs = functional.conv2d(x.double(), weight.double(), padding=1)
     assert off_by(y, theirs) < 1e-3
     flat = y.double().permute(1, 0, 2, 3).flatten(1)
     assert off_by(sums.sum(0), torch.stack([flat.sum(1), (flat**2).sum(1)])) < 1e-3
-    assert torch.equal(blocks._convolve(x, weight)[0], y)
+    assert torch.equal(convolutions.convolve(x, weight)[0], y)
     norm = nn.BatchNorm2d(64).to(DEVICE).eval()
     with torch.no_grad():
         norm.running_mean.copy_(draw(64, key=3))
         norm.running_var.copy_(draw(64, key=4).abs() + 0.5)
-        asked, _ = blocks._convolve(x, weight, asked=norm)
-        pooled, _ = blocks._convolve(x, weight, asked=norm, pool=True)
-        summed, _ = blocks._convolve(x, weight, asked=norm, plus=d)
+        asked, _ = convolutions.convolve(x, weight, asked=norm)
+        pooled, _ = convolutions.convolve(x, weight, asked=norm, pool=True)
+        summed, _ = convolutions.convolve(x, weight, asked=norm, plus=d)
         x[0, 0, 0, 0] = torch.nan
-        lost, _ = blocks._convolve(x, weight, asked=norm, pool=True)
+        lost, _ = convolutions.convolve(x, weight, asked=norm, pool=True)
     theirs = functional.relu(copy.deepcopy(norm).double()(theirs))
     assert off_by(asked, theirs) < 1e-3
     assert off_by(summed, theirs + d.double()) < 1e-3
     assert off_by(pooled, functional.max_pool2d(theirs, 2)) < 1e-3
     assert lost[0, :, 0, 0].isnan().all()
     assert not lost[1:].isnan().any()
-    back, _ = blocks._convolve(d, weight, back=True)
+    back, _ = convolutions.convolve(d, weight, back=True)
     assert off_by(back, torch.nn.grad.conv2d_input(x.shape, weight.double(), d.double(), padding=1)) < 1e-3
 
 
@@ -131,7 +131,7 @@ def test_the_first_layer_is_pytorchs(shape: tuple[int, int, int, int, int]):
         norm.running_mean.copy_(draw(C, key=3))
         norm.running_var.copy_(draw(C, key=4).abs() + 0.5)
         theirs = functional.relu(copy.deepcopy(norm).double()(functional.conv2d(x.double(), weight.double(), padding=1)))
-        assert off_by(blocks._seen(x, weight, norm), theirs) < 1e-3
+        assert off_by(convolutions.seen(x, weight, norm), theirs) < 1e-3
 
 
 @pytest.mark.parametrize("shape", [(3, 20, 4, 4), (2, 70, 3, 3), (2, 8, 1, 1)])

@@ -88,8 +88,6 @@ def expect(kind: type[Any], given: Any, where: str) -> Any:
     """What a method gives, which may be somebody's own: refused where it is nothing to work with."""
     if isinstance(given, kind):
         return given
-    gave, remedy = f"The method's `{where}` gives a {type(given).__name__}.", "docs/write-a-method.md"
-    if kind is Coroutine:
-        raise KithkinError(gave, f"Write it as `async def {where}` ({remedy}).")
-    what = {Reply: "a Reply", Brief: "a Brief, or None"}.get(kind, "a list of models, at least one")
-    raise KithkinError(gave, f"Let it return {what} ({remedy}).")
+    wanted = {Reply: "a Reply", Brief: "a Brief, or None"}.get(kind, "a list of models, at least one")
+    remedy = f"Write it as `async def {where}`" if kind is Coroutine else f"Let it return {wanted}"
+    raise KithkinError(f"The method's `{where}` gives a {type(given).__name__}.", f"{remedy} (docs/write-a-method.md).")

@@ -50,10 +50,8 @@ def curves_draw(grid: Grid, plan: Plan) -> list[Block]:
     blocks: list[Block] = []
     for data in MAIN:
         run = {alpha: sum(bool(grid.at((data, method), alpha)) for method in ALL) for alpha in grid.columns}
-        most = max(run.values())
-        alphas = panels_of(
-            sorted(run), [alpha for alpha, count in run.items() if count >= min(2, most)]
-        )  # one alone compares nothing
+        enough = min(2, max(run.values()))  # one curve alone compares nothing, where there are more
+        alphas = sorted(alpha for alpha, count in run.items() if count >= enough)
         figure, panels = sheet(grid, 1, len(alphas), f"Mean validation accuracy, {data}", (2.9, 2.9))
         for axes, alpha in zip(panels.flat, alphas, strict=True):
             write_on(axes, f"α = {alpha:g}", "round", "validation accuracy")

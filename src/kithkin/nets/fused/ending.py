@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from kithkin.nets.fused.blocks import CHANNELS, greater, held, still
+from kithkin.nets.fused.norms import CHANNELS, greater, held, still
 
 
 @triton.jit
