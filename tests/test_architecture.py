@@ -131,7 +131,7 @@ def test_the_command_line_is_known_by_nobody_but_its_doors():
     """Whoever needs a run's flags knows these alone, and they know no command."""
     assert who_knows("cli") == {"__main__", "manual"}, "the manual asks every command for --help"
     assert who_knows("flags") == {"top", "cli", "network", "paper"}
-    assert {name[0] for name in known_by("flags")} == {"config", "errors", "own", "methods", "display", "report"}
+    assert {name[0] for name in known_by("flags")} == {"config", "errors", "own", "data", "methods", "display", "report"}
 
 
 def test_nobody_below_knows_the_report():

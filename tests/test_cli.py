@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -337,6 +338,37 @@ def test_ones_own_pictures_can_be_trained_on(kith: Any, tmp_path: Path):
     said = kith("run", *SMALL, "--data", "mine.npz", "--alpha", "5", "--quiet")
     assert (said.code, said.err) == (0, "")
     assert (tmp_path / "runs" / "um-mine-a5-s0" / "summary.json").exists()
+
+
+def test_clients_that_the_data_names_keep_their_pictures(kith: Any, tmp_path: Path):
+    labels, owners = np.arange(90) % 3, np.repeat(["east", "north", "south"], [20, 30, 40])
+    images = np.random.default_rng(0).integers(0, 256, (90, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", images=images, labels=labels, clients=owners)
+    sizes = SIZES.split()[2:]  # but for the number of clients
+    lists = ["--warmup-epochs", "1", "--mc-samples", "2", "--helpers", "2", "--candidates", "1"]
+    assert kith("run", *sizes, *lists, "--data", "mine.npz", "--quiet").code == 0
+    run = kithkin.load(tmp_path / "runs" / "um-mine-s0")
+    assert (run.config.clients, run.config.alpha) == (3, None)
+    clients = map(json.loads, run.folder.clients.read_text().splitlines())
+    parts = ("labelled", "unlabelled", "val", "test")
+    assert [sum(client[part] for part in parts) for client in clients] == [20, 30, 40]
+    assert kith("resume", "runs/um-mine-s0").code == 0
+    assert kith("report", "runs/um-mine-s0", "--out", "report.html").code == 0
+    assert "split is not shown" not in (tmp_path / "report.html").read_text()
+    assert kith("advise", "runs/um-mine-s0", "--client", "1", "--budget", "1", "--out", "wanted").code == 0
+
+    said = kith("compare", "--methods", "local", *sizes, "--data", "mine.npz", "--out", "both", "--alphas", "None", "5")
+    assert said.code == 0, said.err
+    assert sorted(path.name for path in (tmp_path / "both").iterdir() if path.is_dir()) == ["local-a5-s0", "local-s0"]
+    rows = (tmp_path / "both" / "table.md").read_text().splitlines()[2:]
+    assert [row.split(" | ")[1] for row in rows] == ["given", "5"]
+
+    assert "3 clients, of its own, seed 0" in kith("data", "show", "--data", "mine.npz").out
+    assert (tmp_path / "split-mine-k3-seed0.png").exists()
+    said = kith("run", *SMALL, "--data", "mine.npz")
+    assert said.code == 2
+    assert "mine.npz belong to 3 clients, not 6" in said.err
+    assert "give --alpha" in said.err
 
 
 def test_python_m_kithkin_is_the_command(tmp_path: Path):

@@ -135,7 +135,7 @@ BAD_SETTINGS = [
 @pytest.mark.parametrize(
     ("name", "value", "kind"),
     [
-        ("alpha", None, "float"),
+        ("seed", None, "int"),
         ("alpha", "half", "float"),
         ("alpha", True, "float"),
         ("data", 5, "str"),

@@ -29,8 +29,8 @@ def test_every_flag_of_every_method_is_told(method: str):
 
 def test_a_flag_is_told_whole():
     flags = {flag.name: flag for flag in read(("run",)).flags}
-    alpha = "How alike the clients are: the Dirichlet parameter of the split. Small: very different; 10: nearly alike."
-    assert flags["--alpha"] == Flag("--alpha", "FLOAT", alpha, "0.5", "run options")
+    momentum = Flag("--momentum", "FLOAT", "Momentum of SGD.", "0.9", "run options")
+    assert flags["--momentum"] == momentum
     assert flags["--compute"].choices == ("auto", "eager", "workers", "graphs")
     assert flags["--label-ratio"].choices == ()
     assert flags["--quiet"].value == ""

@@ -60,21 +60,21 @@ def _compare(argv: Sequence[str]) -> None:
     from kithkin import compare
     from kithkin.methods import entry_of
 
-    Own = of_single_methods(argv)
+    Own, common = of_single_methods(argv), usual(argv)
     Args = make_dataclass(
         "Compare",
         [
             ("methods", Annotated[tuple[str, ...], tyro.conf.arg(help="Methods to compare; `kithkin methods` lists them.")]),
             (
                 "alphas",
-                Annotated[tuple[float, ...], tyro.conf.arg(help="How alike the clients are; rows for each.")],
-                (0.5,),
+                Annotated[tuple[float | None, ...], tyro.conf.arg(help="How alike the clients are; rows for each.")],
+                (common.alpha,),
             ),
             ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
             ("jobs", Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.")], None),
             QUIET,
-            ("run", OfAll, field(default=OfAll(**vars(usual(argv))))),
+            ("run", OfAll, field(default=OfAll(**vars(common)))),
             ("own", Own, field(default=Own())),
         ],
         frozen=True,

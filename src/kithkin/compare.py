@@ -23,7 +23,7 @@ from rich.table import Table
 from kithkin import own
 from kithkin.compute import cores
 from kithkin.config import RunConfig, as_json
-from kithkin.data import whole_name
+from kithkin.data import resolved, whole_name
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
@@ -56,7 +56,7 @@ class Row:
     """One method at one alpha, over all seeds."""
 
     method: str
-    alpha: float
+    alpha: float | None  # None: the data says whose its pictures are
     seeds: int
     test: float
     test_sd: float  # over seeds; NaN with one seed
@@ -78,7 +78,7 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
         return run(cell.config, cell.settings, cell.folder, display_for(quiet))
     manifest = folder.read_manifest()
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
-    config = replace(cell.config, data=whole_name(cell.config.data)).resolved()
+    config = resolved(replace(cell.config, data=whole_name(cell.config.data)))
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     wanted = {**as_json(config), **asdict(cell.settings)}
     differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
@@ -125,7 +125,7 @@ def default_jobs(device: str) -> int:
 
 def rows(results: Sequence[Result]) -> list[Row]:
     """The table's rows, in the order of the cells."""
-    groups: dict[tuple[str, float], list[Result]] = {}
+    groups: dict[tuple[str, float | None], list[Result]] = {}
     for result in results:
         groups.setdefault((result.summary["method"], result.summary["alpha"]), []).append(result)
     alone = by_itself(results)
@@ -157,7 +157,7 @@ def accuracies(result: Result) -> list[float]:
     return [client["test_at_best_val"] for client in result.clients]
 
 
-def by_itself(results: Sequence[Result]) -> dict[tuple[float, int], list[float]]:
+def by_itself(results: Sequence[Result]) -> dict[tuple[float | None, int], list[float]]:
     """What the clients of each (alpha, seed) reach alone."""
     return {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
 
@@ -198,7 +198,7 @@ def shown(row: Row) -> list[str]:
     sd = "" if math.isnan(row.test_sd) else f" ± {row.test_sd:.3f}"
     figures = [f"{row.test:.3f}{sd}", f"{row.variance:.4f}", f"{row.worst_decile:.3f}", f"{row.label_error:.3f}"]
     more = [f"{row.megabytes:,.1f}", f"{row.seconds:,.1f}", f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
-    cells = [row.method, f"{row.alpha:g}", *figures, *more]
+    cells = [row.method, "given" if row.alpha is None else f"{row.alpha:g}", *figures, *more]
     return ["-" if "nan" in cell else cell for cell in cells]
 
 
@@ -249,7 +249,7 @@ def _written(path: Path) -> Generator[TextIO, None, None]:
 
 def cells_of(
     methods: Sequence[str],
-    alphas: Sequence[float],
+    alphas: Sequence[float | None],
     seeds: Sequence[int],
     out: Path,
     settle: Callable[[str], tuple[RunConfig, Any]],
@@ -262,8 +262,8 @@ def cells_of(
     for alpha in alphas:
         for method in methods:
             config, settings = settle(method)
-            check(settings, replace(config, alpha=alpha).checked().resolved().clients or 0)  # before hours are spent
+            check(settings, resolved(replace(config, alpha=alpha).checked()).clients or 0)  # before hours are spent
             for seed in seeds:
                 this = replace(config, alpha=alpha, seed=seed)
-                cells.append(Cell(this, settings, out / f"{folder_name(method)}-a{alpha:g}-s{seed}"))
+                cells.append(Cell(this, settings, out / folder_name(method, "", alpha, seed)))
     return cells

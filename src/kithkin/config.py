@@ -25,8 +25,8 @@ class RunConfig:
     """Data set by name (`kithkin data list`), or the path of your own: an npz or a folder with one sub-folder per class."""
     clients: int | None = None
     """K, how many clients share the data."""
-    alpha: float = 0.5
-    """How alike the clients are: the Dirichlet parameter of the split. Small: very different; 10: nearly alike."""
+    alpha: float | None = None
+    """How alike the clients are (Dirichlet). Small: very different; 10: nearly alike. Left out: 0.5, or as your data says."""
     label_ratio: float | None = None
     """Labelled share of every client's training pictures; left out, each client draws its own from Dir(0.5, 0.5)."""
     rounds: int | None = None
@@ -68,10 +68,15 @@ class RunConfig:
     data_folder: Path | None = None
     """Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder."""
 
-    def resolved(self) -> RunConfig:
-        """With every None filled in."""
+    def resolved(self, owners: int | None = None) -> RunConfig:
+        """With every None filled in; `owners`: how many clients the data belongs to, where it says so and no alpha deals it."""
         table = PAPER if self.preset == "paper" else DEFAULTS
-        values = {**table["*"], **table.get(self.data, {})}
+        values = {"alpha": 0.5, **table["*"], **table.get(self.data, {})}
+        if owners and self.alpha is None:
+            if self.clients not in (None, owners):
+                problem = f"The pictures of {self.data} belong to {owners} clients, not {self.clients}."
+                raise KithkinError(problem, "Leave --clients out; or give --alpha, and they are dealt by class.")
+            values |= {"alpha": None, "clients": owners}
         return replace(self, **{k: v for k, v in values.items() if getattr(self, k) is None})
 
     def flips(self, usual: bool) -> bool:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kithkin.config import RunConfig, some
-from kithkin.data import load
+from kithkin.data import load, resolved
 from kithkin.data.official import SOURCES
 from kithkin.errors import KithkinError
 from kithkin.federation import cohort_size, paper_costs
@@ -108,7 +108,7 @@ def amount(size: float) -> str:
 
 def explain(config: RunConfig, settings: Any) -> None:
     """Print it for the network that a run with this config would train."""
-    config = config.checked().resolved()
+    config = resolved(config.checked())
     if config.data in SOURCES:  # its files need not be here
         data = SOURCES[config.data]
         shape = data.shape

@@ -71,7 +71,7 @@ class OfAll(RunConfig):
     """Every run. The defaults are those that suit the data set."""
 
     method: tyro.conf.Suppress[str] = RunConfig.method
-    alpha: tyro.conf.Suppress[float] = RunConfig.alpha
+    alpha: tyro.conf.Suppress[float | None] = RunConfig.alpha
     seed: tyro.conf.Suppress[int] = RunConfig.seed
 
 
@@ -94,8 +94,10 @@ def of_single_methods(argv: Sequence[str]) -> type:
 
 def usual(argv: Sequence[str], **more: Any) -> RunConfig:
     """The defaults that suit the chosen data set and preset, so that --help shows them."""
+    from kithkin.data import resolved
+
     chosen = {name: given(argv, f"--{name}") for name in ("data", "preset")}
-    return RunConfig(**{k: v for k, v in chosen.items() if v}, **more).checked().resolved()  # pyright: ignore[reportArgumentType]
+    return resolved(RunConfig(**{k: v for k, v in chosen.items() if v}, **more).checked())  # pyright: ignore[reportArgumentType]
 
 
 def given(argv: Sequence[str], flag: str) -> str | None:

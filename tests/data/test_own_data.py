@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from kithkin.data import load
-from kithkin.data.own import read_like
+from kithkin.data.own import clients_in, listing, read_like
 from kithkin.errors import KithkinError
 
 GREY = np.arange(6 * 8 * 10, dtype=np.uint8).reshape(6, 8, 10)
@@ -105,6 +105,11 @@ def with_nan():
         ({"images": GREY, "labels": np.stack([LABELS, LABELS], 1)}, r"shape \[6, 2\]"),
         ({"images": GREY, "labels": LABELS.astype(object)}, "cannot be read"),
         ({"images": np.array([None] * 6), "labels": LABELS}, "cannot be read"),
+        ({"images": GREY, "labels": LABELS, "clients": LABELS[:5]}, "2 pictures of client 0|1 pictures of client 2"),
+        ({"images": GREY, "labels": LABELS, "clients": np.array([0, 0, 0, 1, 1, 1, 1])}, "6 images but 7 clients"),
+        ({"images": GREY, "labels": LABELS, "clients": np.array(["north"] * 4 + ["south"] * 2)}, "2 pictures of client south"),
+        ({"images": GREY, "labels": LABELS, "clients": LABELS * 0.5}, "clients of type float64"),
+        ({"images": GREY, "labels": LABELS, "clients": np.array([None] * 6)}, "cannot be read"),
     ],
 )
 def test_mistakes_in_an_npz_are_told(arrays, message, tmp_path):
@@ -112,6 +117,50 @@ def test_mistakes_in_an_npz_are_told(arrays, message, tmp_path):
         load(saved(tmp_path, **arrays))
     assert "mine.npz" in caught.value.problem
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("clients", [["south", "north"] * 3, [7, -2] * 3, [[7], [-2]] * 3])
+def test_an_npz_may_say_whose_its_pictures_are(clients, tmp_path):
+    path = saved(tmp_path, images=GREY, labels=LABELS, clients=np.array(clients))
+    dataset = load(path)
+    assert dataset.owners is not None
+    assert dataset.owners.dtype == np.int64
+    assert dataset.owners.tolist() == [1, 0, 1, 0, 1, 0], "numbered in the order of names"
+    assert clients_in(Path(path)) == 2
+
+
+def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
+    for place, pictures in {"south/owl": 2, "south/cat": 3, "north/cat": 3}.items():
+        (tmp_path / place).mkdir(parents=True)
+        for i in range(pictures):
+            Image.fromarray(GREY[i]).save(tmp_path / place / f"{i}.png")
+    dataset = load(str(tmp_path))
+    assert (dataset.classes, dataset.labels.tolist()) == (("cat", "owl"), [0, 0, 0, 0, 0, 0, 1, 1])
+    assert dataset.owners is not None
+    assert dataset.owners.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert clients_in(tmp_path) == 2
+    assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/cat/2.png", "south/cat/0.png"]
+    (tmp_path / "north" / "cat" / "2.png").unlink()
+    with pytest.raises(KithkinError, match="2 pictures of client north"):
+        load(str(tmp_path))
+    assert clients_in(tmp_path) is None, "what is wrong is told by whoever reads it"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(KithkinError, match="empty holds no pictures"):
+        load(str(tmp_path))
+
+
+def test_a_folder_beside_a_classs_pictures_makes_no_client(tmp_path):
+    picture_folder(tmp_path)
+    (tmp_path / "cat" / "old").mkdir()
+    assert load(str(tmp_path)).owners is None
+    assert clients_in(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["none.npz", "torn.npz", "plain.npz"])
+def test_data_that_says_nothing_of_clients_has_none(name, tmp_path):
+    (tmp_path / "torn.npz").write_bytes(b"PK")
+    np.savez(tmp_path / "plain.npz", images=GREY, labels=LABELS)
+    assert clients_in(tmp_path / name) is None
 
 
 class Bomb:

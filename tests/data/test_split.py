@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kithkin.data import Share, Split, deal, load
-from kithkin.data.split import _counts, _dirichlet
+from kithkin.data import Share, Split, deal, load, split_of
+from kithkin.data.split import _counts, _dirichlet, keep
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
 
@@ -47,6 +49,33 @@ def test_split_is_a_partition_and_the_same_for_the_same_seed(pictures, classes, 
     assert all(len(share.train) and len(share.test) for share in split.shares)
     assert all(getattr(share, part).dtype == np.int64 for share in split.shares for part in PARTS)
     assert split.digest() == deal(labels, clients, alpha, seed, label_ratio).digest()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(3, 40), min_size=1, max_size=6),
+    seed=st.integers(0, 2**40),
+    label_ratio=st.none() | st.floats(0, 1),
+)
+def test_every_client_keeps_its_own_pictures_and_the_same_for_the_same_seed(sizes, seed, label_ratio):
+    owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    split = keep(owners, seed, label_ratio)
+    assert len(split.shares) == len(sizes)
+    for k, (share, size) in enumerate(zip(split.shares, sizes, strict=True)):
+        own = np.concatenate([getattr(share, part) for part in PARTS])
+        assert np.sort(own).tolist() == np.flatnonzero(owners == k).tolist()
+        assert (len(share.train), len(share.train) + len(share.val)) == (round(0.7 * size), round(0.8 * size))
+        assert len(share.train)
+        assert len(share.test)
+    assert split.digest() == keep(owners, seed, label_ratio).digest()
+
+
+def test_alpha_deals_what_would_else_be_kept():
+    data = replace(load("digits"), owners=np.arange(1797) % 3)
+    assert split_of(data, 3, None, 4).digest() == keep(np.arange(1797) % 3, 4).digest()
+    assert split_of(data, 5, 0.5, 4, 0.1).digest() == deal(data.labels, 5, 0.5, 4, 0.1).digest()
+    with pytest.raises(KithkinError, match="digits does not say whose"):
+        split_of(load("digits"), 3, None, 0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -23,7 +23,7 @@ from kithkin.record.run import Quiet, go_on
 def train(out: Path, method: str, dataset: Dataset, split: Split, **more: Any) -> Result:
     """A run on this data, dealt in this way whatever its labels say."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembling, "deal", lambda *_: split)
+        patch.setattr(assembling, "split_of", lambda *_: split)
         federation = assemble(*settle(flags(method, rounds=2, checkpoint_every=1, **more)), dataset=dataset)
     folder = Folder(out)
     folder.create()

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kithkin.config import RunConfig, some
 from kithkin.data.fetching import download, take
 from kithkin.data.official import DIGITS, SOURCES, Source, find, source_of
 from kithkin.data.reading import Checked, visit
-from kithkin.data.sources import load
-from kithkin.data.split import Split, deal
+from kithkin.data.sources import load, resolved
+from kithkin.data.split import Split, split_of
 from kithkin.errors import KithkinError
 
 
@@ -96,8 +97,8 @@ def _say(text: str) -> None:
 
 def show(
     data: str = DIGITS,
-    clients: int = 20,
-    alpha: float = 0.5,
+    clients: int | None = None,
+    alpha: float | None = None,
     seed: int = 0,
     label_ratio: float | None = None,
     out: Path | None = None,
@@ -107,8 +108,8 @@ def show(
 
     Args:
         data: Data set by name, or the path of your own.
-        clients: K, how many clients share the data.
-        alpha: How alike the clients are: the Dirichlet parameter. Small: very different; 10: nearly alike.
+        clients: K, how many clients share the data; left out, as many as a run on it has.
+        alpha: How alike clients are (Dirichlet). Small: very different; 10: nearly alike. Left out: 0.5, or as the data says.
         seed: The seed of the run whose split it is.
         label_ratio: Labelled share of every client's training pictures; left out, each client draws its own.
         out: Picture to write (.png, .pdf, .svg); left out, one named after the settings, in this folder.
@@ -117,10 +118,12 @@ def show(
     from kithkin.data.picture import draw  # here, because matplotlib is slow to import
 
     dataset = load(data, folder)
-    split = deal(dataset.labels, clients, alpha, seed, label_ratio, dataset.name)
+    config = resolved(RunConfig(data=data, clients=clients, alpha=alpha, label_ratio=label_ratio).checked())
+    split = split_of(dataset, some(config.clients), config.alpha, seed, label_ratio)
     ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
-    out = Path(out or f"split-{dataset.name}-k{clients}-alpha{alpha:g}-seed{seed}{ratio}.png").expanduser()
-    title = f"{dataset.name}: {clients} clients, alpha {alpha:g}, seed {seed}"
+    how, stem = ("of its own", "") if config.alpha is None else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
+    out = Path(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png").expanduser()
+    title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"
     title += "" if label_ratio is None else f", label ratio {label_ratio:g}"
     try:
         draw(split, dataset.labels, dataset.classes, title, out)

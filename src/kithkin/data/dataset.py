@@ -16,3 +16,4 @@ class Dataset:
     labels: np.ndarray  # int64 [N]
     classes: tuple[str, ...]
     flip: bool  # whether a horizontal mirror image keeps its label
+    owners: np.ndarray | None = None  # int64 [N]: the client that each picture belongs to, where the data says so

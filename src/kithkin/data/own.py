@@ -1,9 +1,11 @@
-"""A user's own pictures: an npz file, or a folder with one sub-folder of pictures per class."""
+"""A user's own pictures: an npz file, or a folder with one sub-folder of pictures per class; either may say whose they are."""
 
 from __future__ import annotations
 
 import warnings
 import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +18,29 @@ from kithkin.errors import KithkinError, unknown
 UNLABELLED = "unlabelled"
 SMALLEST, LARGEST = 8, 64
 LONGEST = 4096  # a signal's samples
+FEWEST = 3  # pictures of a client: one to train with and one to test with, at least
 _SAVE = "Save it with numpy.savez(PATH, images=..., labels=...): uint8 pictures [N, H, W, C] and integers or names."
 
 
 def read_own(path: Path) -> Dataset:
     """The data set at this path; its name is the path's own."""
-    images, labels, classes = _read_folder(path) if path.is_dir() else _read_npz(path)
+    images, labels, classes, owners = _read_folder(path) if path.is_dir() else _read_npz(path)
     if len(classes) < 2:
         raise KithkinError(f"{path} has pictures of one class only.", "Give at least two classes: one cannot be learnt.")
     name = path.resolve().name if path.is_dir() else path.stem
-    return Dataset(name, np.ascontiguousarray(images), labels, classes, flip=False)
+    return Dataset(name, np.ascontiguousarray(images), labels, classes, False, owners)
+
+
+def clients_in(path: Path) -> int | None:
+    """How many clients the pictures belong to, where the data says so; what is wrong with it is told when it is read."""
+    try:
+        if path.is_dir():
+            owners = listing(path).owners
+        else:
+            owners = _owners(path, _arrays(path, ("clients",))["clients"]) if path.is_file() else None
+    except (KithkinError, OSError):
+        return None
+    return None if owners is None else int(owners.max()) + 1
 
 
 def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) -> Dataset:
@@ -34,8 +49,9 @@ def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) ->
     Without a label: those in a sub-folder `unlabelled`, or with -1 or an empty name in an npz file. Integers number `classes`.
     """
     if path.is_dir():
-        images, labels, names = _read_folder(path, picture)
-        labels = np.array([_class(path / name, name, classes) for name in names])[labels]
+        files, names = picture_files(path)
+        images = _open_all([file for file, _ in files], picture)
+        labels = np.array([_class(path / name, name, classes) for name in names])[[label for _, label in files]]
     else:
         arrays = _arrays(path, ("images", "labels"))
         images, given = as_pictures(path, arrays["images"]), _flat(path, arrays["labels"])
@@ -80,8 +96,7 @@ def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
 def read_unlabelled(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
     """Pictures without labels: all files of a folder, or the array `images` of an npz file."""
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-        opened = [_channels_first(_open(file, _blank(picture))) for file in files]
+        opened = [_channels_first(_open(file, _blank(picture))) for file in _files(path)]
         images = np.stack(opened) if opened else np.empty((0, *picture), np.uint8)
     elif path.is_file():
         images = read_images(path)
@@ -91,29 +106,45 @@ def read_unlabelled(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
     return images
 
 
-def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    arrays = _arrays(path, ("images", "labels"))
+def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray | None]:
+    arrays = _arrays(path, ("images", "labels"), ("clients",))
     images = as_pictures(path, arrays["images"])
     labels, classes = _labels(path, arrays["labels"])
     _same_number(path, images, labels)
-    return images, labels, classes
+    if "clients" not in arrays:
+        return images, labels, classes, None
+    owners = _owners(path, arrays["clients"])
+    _same_number(path, images, owners, "client")
+    return images, labels, classes, owners
 
 
-def _same_number(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
+def _same_number(path: Path, images: np.ndarray, labels: np.ndarray, what: str = "label") -> None:
     if len(images) != len(labels):
         raise KithkinError(
-            f"{path} has {len(images)} images but {len(labels)} labels.", "Give every picture exactly one label."
+            f"{path} has {len(images)} images but {len(labels)} {what}s.", f"Give every picture exactly one {what}."
         )
 
 
-def _arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _owners(path: Path, clients: np.ndarray) -> np.ndarray:
+    """The clients, numbered from 0 in the order of their names or numbers."""
+    names, owners, pictures = np.unique(_flat(path, clients, "client"), return_inverse=True, return_counts=True)
+    if len(names) and pictures.min() < FEWEST:
+        name = _names(names[[pictures.argmin()]])[0]
+        raise KithkinError(
+            f"{path} has {pictures.min()} pictures of client {name}.", f"Give each client {FEWEST} or more, or leave it out."
+        )
+    return owners.astype(np.int64)
+
+
+def _arrays(path: Path, keys: Sequence[str], may: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """These arrays of an npz file, and those that it `may` have."""
     arrays = {}
     try:
         path.open("rb").close()  # zipfile takes what may not be read for no zip
         if not zipfile.is_zipfile(path):
             raise KithkinError(f"{path} is not an npz file.", _SAVE)
         with np.load(path, allow_pickle=False) as members:
-            for key in keys:
+            for key in (*keys, *(key for key in may if key in members)):
                 if key not in members:
                     held = ", ".join(members.files) or "nothing"
                     raise KithkinError(f"{path} has no array '{key}' (it holds: {held}).", _SAVE)
@@ -178,13 +209,13 @@ def _labels(path: Path, labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]
     return positions.astype(np.int64), tuple(str(v) for v in values.tolist())
 
 
-def _flat(path: Path, labels: np.ndarray) -> np.ndarray:
+def _flat(path: Path, labels: np.ndarray, what: str = "label") -> np.ndarray:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
         raise KithkinError(
-            f"{path} has labels of type {labels.dtype} and shape {list(labels.shape)}.",
-            "Give one integer or one class name per picture: shape [N].",
+            f"{path} has {what}s of type {labels.dtype} and shape {list(labels.shape)}.",
+            f"Give one integer or one {'class name' if what == 'label' else 'name'} per picture: shape [N].",
         )
     return labels
 
@@ -193,23 +224,59 @@ def _names(values: np.ndarray) -> list[str]:
     return [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
 
-def _read_folder(path: Path, picture: tuple[int, ...] | None = None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    pictures, names = picture_files(path)
-    first = _open(pictures[0][0], None) if picture is None else _blank(picture)
-    images = np.empty((len(pictures), 1 if first.ndim == 2 else 3, *first.shape[:2]), np.uint8)
-    for i, (file, _) in enumerate(pictures):
+def _read_folder(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray | None]:
+    found = listing(path)
+    return _open_all(found.files), np.array(found.labels, np.int64), found.classes, found.owners
+
+
+def _open_all(files: Sequence[Path], picture: tuple[int, ...] | None = None) -> np.ndarray:
+    """Pictures of one shape: that of the first, or `picture` and nothing else."""
+    first = _open(files[0], None) if picture is None else _blank(picture)
+    images = np.empty((len(files), 1 if first.ndim == 2 else 3, *first.shape[:2]), np.uint8)
+    for i, file in enumerate(files):
         images[i] = _channels_first(_open(file, first, strict=picture is not None))
-    return images, np.array([label for _, label in pictures], np.int64), names
+    return images
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """A folder's pictures in the order of its data set."""
+
+    files: list[Path]
+    labels: list[int]
+    classes: tuple[str, ...]
+    owners: np.ndarray | None
+
+
+def listing(path: Path) -> Listing:
+    """What lies in a folder with one sub-folder per class, or one per client that holds those."""
+    folders = _folders(path)
+    if not folders or not all(_folders(folder) and not _files(folder) for folder in folders):
+        pictures, classes = picture_files(path)
+        return Listing([file for file, _ in pictures], [label for _, label in pictures], classes, None)
+    each = [picture_files(folder) for folder in folders]
+    classes = tuple(sorted({name for _, names in each for name in names}))
+    pictures = [(file, classes.index(names[label])) for files, names in each for file, label in files]
+    owners = np.array([folder.name for folder, (files, _) in zip(folders, each, strict=True) for _ in files])
+    return Listing([file for file, _ in pictures], [label for _, label in pictures], classes, _owners(path, owners))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
 
 
 def picture_files(path: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """A folder's pictures in the order of its data set, each with the number of its sub-folder; and the sub-folders' names."""
-    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    """The pictures of a folder, each with the number of its sub-folder; and the sub-folders' names."""
+    folders = _folders(path)
     if not folders:
         raise KithkinError(f"{path} has no sub-folders.", "Put the pictures of each class in a sub-folder named after it.")
     pictures: list[tuple[Path, int]] = []
     for label, folder in enumerate(folders):
-        files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+        files = _files(folder)
         if not files:
             raise KithkinError(f"{folder} holds no pictures.", "Put pictures there, or remove the sub-folder.")
         pictures += [(file, label) for file in files]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from kithkin.config import RunConfig
 from kithkin.data.dataset import Dataset
 from kithkin.data.official import DIGITS, SOURCES
-from kithkin.data.own import read_own
+from kithkin.data.own import clients_in, read_own
 from kithkin.data.reading import read
 from kithkin.errors import KithkinError, unknown
 
@@ -18,6 +19,12 @@ def whole_name(data: str) -> str:
     """The name of a data set as it is; the path of one's own so that it is found again from any folder."""
     own = Path(data).expanduser()
     return str(own.resolve()) if data not in (DIGITS, *SOURCES) and own.exists() else data
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """The config with every None filled in, as suits its data."""
+    own = config.alpha is None and config.data not in (DIGITS, *SOURCES)
+    return config.resolved(clients_in(Path(config.data).expanduser()) if own else None)
 
 
 def load(data: str, folder: Path | None = None) -> Dataset:

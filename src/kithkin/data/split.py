@@ -1,4 +1,4 @@
-"""Dealing one pooled data set to K clients: 70/10/20, Dirichlet label skew, and a label ratio per client."""
+"""Dealing a data set to K clients: 70/10/20, by Dirichlet label skew or as it says itself, and a label ratio per client."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kithkin.data.dataset import Dataset
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
 
@@ -54,6 +55,25 @@ class Split:
     def revealed(self) -> Split:
         """The same split with every training picture labelled, for the fully supervised methods."""
         return Split(tuple(Share(share.train, share.train[:0], share.val, share.test) for share in self.shares))
+
+
+def split_of(dataset: Dataset, clients: int, alpha: float | None, seed: int, label_ratio: float | None = None) -> Split:
+    """By class with this alpha; without one, as the data says whose its pictures are."""
+    if alpha is not None:
+        return deal(dataset.labels, clients, alpha, seed, label_ratio, dataset.name)
+    if dataset.owners is None:
+        raise KithkinError(f"{dataset.name} does not say whose its pictures are.", "Give --alpha.")
+    return keep(dataset.owners, seed, label_ratio)
+
+
+def keep(owners: np.ndarray, seed: int, label_ratio: float | None = None) -> Split:
+    """Every client keeps its own pictures, of which it has three or more."""
+    shares: list[Share] = []
+    for k in range(int(owners.max()) + 1):
+        own = generator(seed, "split", "own", k).permutation(np.flatnonzero(owners == k))
+        parts = np.split(own, [round(0.7 * len(own)), round(0.8 * len(own))])
+        shares.append(_share(seed, k, label_ratio, *parts))
+    return Split(tuple(shares))
 
 
 def deal(

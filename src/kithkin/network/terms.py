@@ -205,7 +205,8 @@ def _terms(written: _Written, seats: int) -> Terms:
             raise KithkinError(f"[run] says '{name}', which is each site's own affair or no choice here.", "Leave it out.")
     config, settings = settle({"rounds": 50, **written.run})
     places = written.places or max(1, seats)
-    config = RunConfig(**{**vars(config), "data": written.name, "clients": places, "checkpoint_every": 1, "save_models": False})
+    fixed = {"data": written.name, "clients": places, "alpha": 0.5, "checkpoint_every": 1, "save_models": False}
+    config = RunConfig(**{**vars(config), **fixed})
     own = ("flip", "wire", "norm_limit", "deadline", "least", "aliases", "details")
     given = {name: getattr(written, name) for name in own}
     return Terms(

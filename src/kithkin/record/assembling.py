@@ -15,7 +15,7 @@ import kithkin
 from kithkin import own
 from kithkin.compute import Workers, choose, together
 from kithkin.config import RunConfig, as_json, some
-from kithkin.data import Dataset, Share, Split, deal, load, whole_name
+from kithkin.data import Dataset, Share, Split, load, resolved, split_of, whole_name
 from kithkin.errors import KithkinError
 from kithkin.federation import Courier, Exam, LocalCourier, World, cohort
 from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
@@ -179,15 +179,15 @@ def sizes_of(share: Share) -> dict[str, Any]:
 def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Build | None = None) -> Federation:
     """Load, deal, and set up every client; `build` may bring another network than the config's."""
     entry_of(config.method)  # a wrong name is told before any data is read
-    config = config.checked().resolved()
+    config = resolved(config.checked())
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     device = pick_device(config.device)
     if dataset is None:
         dataset = load(config.data, config.data_folder)
         config = replace(config, data=whole_name(config.data))
-    K, alpha = some(config.clients), config.alpha
+    K = some(config.clients)
     check(settings, K)
-    split = deal(dataset.labels, K, alpha, config.seed, config.label_ratio, dataset.name)
+    split = split_of(dataset, K, config.alpha, config.seed, config.label_ratio)
     known = split.revealed() if sees_all_labels(settings) else split
     images = torch.from_numpy(dataset.images).to(device)
     labels = torch.from_numpy(dataset.labels).to(device)

@@ -20,6 +20,7 @@ import torch
 from kithkin import own
 from kithkin.compute import Graphs, Ticking, one_thread
 from kithkin.config import RunConfig, from_json, some
+from kithkin.data import resolved
 from kithkin.errors import KithkinError
 from kithkin.federation import (
     Ledger,
@@ -88,11 +89,13 @@ Look = Callable[[Federation, World], None]
 
 def home_of(config: RunConfig) -> Path:
     """Where a run goes that was given no folder."""
-    return Path("runs") / f"{folder_name(config.method)}-{Path(config.data).stem}-a{config.alpha:g}-s{config.seed}"
+    config = resolved(config)
+    return Path("runs") / folder_name(config.method, f"-{Path(config.data).stem}", config.alpha, config.seed)
 
 
-def folder_name(method: str) -> str:
-    return own.short(method).replace(":", ".")
+def folder_name(method: str, data: str, alpha: float | None, seed: int) -> str:
+    dealt = "" if alpha is None else f"-a{alpha:g}"
+    return f"{own.short(method).replace(':', '.')}{data}{dealt}-s{seed}"
 
 
 def run(

@@ -15,7 +15,7 @@ import numpy as np
 import kithkin
 from kithkin.compare import HARM, harmed, worst_decile
 from kithkin.config import RunConfig, from_json
-from kithkin.data import Split, deal, load
+from kithkin.data import Split, load, resolved, split_of
 from kithkin.data.picture import class_counts
 from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
@@ -70,11 +70,12 @@ def runs_to_ask(runs: list[dict[str, Any]], models: bool | None) -> list[dict[st
 
 def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[str]:
     """Each run by its method if that tells them apart; else with alpha and seed; else by its folder."""
+    alphas = ["given" if (alpha := run["config"].get("alpha")) is None else f"a{alpha}" for run in runs]
     for name in (
         [run["method"] for run in runs],
-        [f"{run['method']} a{run['config'].get('alpha')}" for run in runs],
+        [f"{run['method']} {alpha}" for run, alpha in zip(runs, alphas, strict=True)],
         [f"{run['method']} s{run['config'].get('seed')}" for run in runs],
-        [f"{run['method']} a{run['config'].get('alpha')} s{run['config'].get('seed')}" for run in runs],
+        [f"{run['method']} {alpha} s{run['config'].get('seed')}" for run, alpha in zip(runs, alphas, strict=True)],
         [folder.resolve().name for folder in folders],
     ):
         if len(set(name)) == len(name):
@@ -313,7 +314,7 @@ def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list
         remarks.append("Pictures and models stay with the sites: the split, confusion and latent features are not shown.")
         return None
     try:
-        data, split, labels, classes = dealt(from_json(config).checked().resolved())
+        data, split, labels, classes = dealt(resolved(from_json(config).checked()))
     except KithkinError as e:
         remarks.append(f"The split is not shown, as the data cannot be read: {e.problem}")
         return None
@@ -331,7 +332,7 @@ def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list
 def dealt(config: RunConfig) -> tuple[str, Split, np.ndarray, tuple[str, ...]]:
     """Kept, because a live page asks again and again."""
     data = load(config.data, config.data_folder)
-    split = deal(data.labels, config.clients or 1, config.alpha, config.seed, config.label_ratio, data.name)
+    split = split_of(data, config.clients or 1, config.alpha, config.seed, config.label_ratio)
     return data.name, split, data.labels, data.classes
 
 

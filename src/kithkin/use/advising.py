@@ -16,8 +16,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kithkin.data import load as load_data
-from kithkin.data.own import picture_files
-from kithkin.data.split import deal
+from kithkin.data.own import listing
+from kithkin.data.split import split_of
 from kithkin.errors import KithkinError
 from kithkin.methods import entry_of, sees_all_labels
 from kithkin.record.looks import hidden_features
@@ -44,13 +44,13 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
     if sees_all_labels(type(entry_of(config.method).settings)(**run.manifest["settings"])):
         raise KithkinError(f"{config.method} knows all labels: nothing is left to label.", "Name pictures to choose from.")
     dataset = load_data(config.data, config.data_folder)
-    split = deal(dataset.labels, len(run.models.clients), config.alpha, config.seed, config.label_ratio, dataset.name)
+    split = split_of(dataset, len(run.models.clients), config.alpha, config.seed, config.label_ratio)
     if split.digest() != run.manifest["split_hash"]:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
     share = split.shares[client.number]
     where = Path(config.data)
-    files = [str(file) for file, _ in picture_files(where)[0]] if where.is_dir() else None
-    names = [files[row] if files else f"{config.data}[{row}]" for row in share.unlabelled]
+    files = listing(where).files if where.is_dir() else None
+    names = [str(files[row]) if files else f"{config.data}[{row}]" for row in share.unlabelled]
     return names, dataset.images[share.unlabelled]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kithkin.config import RunConfig, from_json, some
 from kithkin.data import load as load_data
+from kithkin.data import resolved
 from kithkin.data.own import as_pictures, fits
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
@@ -35,7 +36,7 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
             f"`kithkin resume {home.path}` writes them, once there is no summary.json; a run with --no-save-models keeps none.",
         )
     try:
-        config = from_json(manifest["config"]).checked().resolved()
+        config = resolved(from_json(manifest["config"]).checked())
         if "classes" not in manifest:  # a run from before the manifest told them
             dataset = load_data(config.data, config.data_folder)
             manifest |= {"classes": dataset.classes, "picture": dataset.images.shape[1:]}
