@@ -310,6 +310,13 @@ def test_show_of_own_data_at_a_hundred_clients(tmp_path):
         assert picture.width > 1500
 
 
+def test_show_names_the_picture_that_it_wrote(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    commands.show(clients=3, out=tmp_path / "mine")
+    assert (tmp_path / "mine.png").exists()
+    assert f"Picture: {tmp_path / 'mine.png'}" in capsys.readouterr().out
+
+
 def test_show_tells_where_it_cannot_write(tmp_path):
     for out in (tmp_path / "none" / "a.png", tmp_path / "a.xyz"):
         with pytest.raises(KithkinError, match="Cannot write the picture"):

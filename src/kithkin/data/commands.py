@@ -123,6 +123,7 @@ def show(
     ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
     how, stem = ("of its own", "") if config.alpha is None else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
     out = Path(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png").expanduser()
+    out = out if out.suffix else out.with_suffix(".png")
     title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"
     title += "" if label_ratio is None else f", label ratio {label_ratio:g}"
     try:
