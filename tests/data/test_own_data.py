@@ -140,6 +140,8 @@ def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
     assert dataset.owners.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
     assert clients_in(tmp_path) == 2
     assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/cat/2.png", "south/cat/0.png"]
+    (tmp_path / "north" / "notes.txt").touch()
+    assert clients_in(tmp_path) == 2
     (tmp_path / "north" / "cat" / "2.png").unlink()
     with pytest.raises(KithkinError, match="2 pictures of client north"):
         load(str(tmp_path))

@@ -251,7 +251,7 @@ class Listing:
 def listing(path: Path) -> Listing:
     """What lies in a folder with one sub-folder per class, or one per client that holds those."""
     folders = _folders(path)
-    if not folders or not all(_folders(folder) and not _files(folder) for folder in folders):
+    if not all(map(_folders, folders)) or all(map(_files, folders)):  # so a stray file or folder changes nothing
         pictures, classes = picture_files(path)
         return Listing([file for file, _ in pictures], [label for _, label in pictures], classes, None)
     each = [picture_files(folder) for folder in folders]
