@@ -158,10 +158,11 @@ def test_a_folder_beside_a_classs_pictures_makes_no_client(tmp_path):
     assert clients_in(tmp_path) is None
 
 
-@pytest.mark.parametrize("name", ["none.npz", "torn.npz", "plain.npz"])
+@pytest.mark.parametrize("name", ["none.npz", "torn.npz", "plain.npz", "empty.npz"])
 def test_data_that_says_nothing_of_clients_has_none(name, tmp_path):
     (tmp_path / "torn.npz").write_bytes(b"PK")
     np.savez(tmp_path / "plain.npz", images=GREY, labels=LABELS)
+    np.savez(tmp_path / "empty.npz", images=GREY[:0], labels=LABELS[:0], clients=LABELS[:0])
     assert clients_in(tmp_path / name) is None
 
 

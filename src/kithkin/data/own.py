@@ -40,7 +40,7 @@ def clients_in(path: Path) -> int | None:
             owners = _owners(path, _arrays(path, ("clients",))["clients"]) if path.is_file() else None
     except (KithkinError, OSError):
         return None
-    return None if owners is None else int(owners.max()) + 1
+    return int(owners.max()) + 1 if owners is not None and len(owners) else None
 
 
 def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) -> Dataset:
