@@ -32,13 +32,22 @@ def run(
     return result
 
 
-def resume(out: str | Path, *, quiet: bool = True, report: bool = False, tensorboard: bool = False) -> Result:
-    """Go on with a run that was broken off."""
+def resume(
+    out: str | Path,
+    *,
+    quiet: bool = True,
+    report: bool = False,
+    tensorboard: bool = False,
+    device: str | None = None,
+    compute: str | None = None,
+    pool: str | None = None,
+) -> Result:
+    """Go on with a run that was broken off, where it began or elsewhere."""
     from kithkin.flags import shown
     from kithkin.record import resume as whole_resume
 
     display, finish = shown(quiet, Path(out), report, tensorboard)
-    result = whole_resume(Path(out), display)
+    result = whole_resume(Path(out), display, where={"device": device, "compute": compute, "pool": pool})
     finish()
     return result
 

@@ -130,8 +130,14 @@ def _resume(argv: Sequence[str]) -> None:
     from kithkin.record import resume
 
     def args(
-        folder: tyro.conf.Positional[Path], quiet: bool = False, report: bool = False, tensorboard: bool = False
-    ) -> tuple[Path, bool, bool, bool]:
+        folder: tyro.conf.Positional[Path],
+        quiet: bool = False,
+        report: bool = False,
+        tensorboard: bool = False,
+        device: str | None = None,
+        compute: Literal["auto", "eager", "workers", "graphs"] | None = None,
+        pool: Literal["device", "host"] | None = None,
+    ) -> tuple[Path, bool, bool, bool, dict[str, str | None]]:
         """Go on with a run that was broken off.
 
         Args:
@@ -139,12 +145,15 @@ def _resume(argv: Sequence[str]) -> None:
             quiet: Show nothing while running.
             report: Write report.html into the folder; refreshed while running.
             tensorboard: Write TensorBoard's event files into the folder.
+            device: auto, cpu, cuda or cuda:N; left out, as it began. So with the next two.
+            compute: How training runs from here on.
+            pool: Where models lie between visits from here on.
         """
-        return folder, quiet, report, tensorboard
+        return folder, quiet, report, tensorboard, {"device": device, "compute": compute, "pool": pool}
 
-    folder, quiet, report, tensorboard = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
+    folder, quiet, report, tensorboard, where = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
     display, finish = shown(quiet, folder, report, tensorboard)
-    result = resume(folder, display)
+    result = resume(folder, display, where=where)
     finish()
     if not quiet:
         print_summary(result.summary, result.folder)

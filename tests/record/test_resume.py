@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny_runs import (
     RUN,
     Heard,
@@ -26,6 +28,7 @@ from tiny_runs import (
     stop_in_round,
 )
 
+import kithkin
 from kithkin.data import load
 from kithkin.errors import KithkinError
 from kithkin.federation import LocalCourier
@@ -140,6 +143,32 @@ def test_a_run_broken_off_while_finishing_goes_on(
     assert not (out / "summary.json").exists()
     resume(out)
     assert_same_run(out, whole("fixbn"))
+
+
+def test_a_run_goes_on_elsewhere_than_it_began(whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out = break_off(tmp_path / "run", "fixbn", 3)
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["config"] |= {"device": "cuda", "compute": "graphs", "pool": "host"}  # as on a machine that is no more
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(KithkinError, match="no CUDA device") as caught:
+        resume(out)
+    assert "--device cpu" in caught.value.remedy
+    with pytest.raises(KithkinError, match="--compute"):
+        kithkin.resume(out, device="cpu", compute="quickly")
+    kithkin.resume(out, device="cpu", compute="eager", pool="device")
+    assert_same_run(out, whole("fixbn"))
+
+
+@pytest.mark.parametrize(("pool", "remedy"), [("device", "--pool host`. Begin anew"), ("host", "^Begin anew")])
+def test_where_the_gpus_memory_is_full_the_run_goes_on_in_the_hosts(whole: Whole, tmp_path: Path, pool: str, remedy: str):
+    with pytest.MonkeyPatch.context() as patch:
+        stop_in_round(patch, 3, torch.OutOfMemoryError)
+        with pytest.raises(KithkinError, match="memory is full") as caught:
+            start(tmp_path / "run", "fixbn", pool=pool)
+    assert re.search(remedy, caught.value.remedy)
+    resume(tmp_path / "run", where={"pool": "host"})
+    assert_same_run(tmp_path / "run", whole("fixbn"))
 
 
 def test_rounds_without_evaluation_resume_alike(whole: Whole, tmp_path: Path):

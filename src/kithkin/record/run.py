@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,8 +118,13 @@ def run(
         return go_on(federation, folder, world, display or Quiet(), look and partial(look, federation))
 
 
-def resume(path: Path, display: Display | None = None, look: Look | None = None) -> Result:
-    """Go on with a run from its last good checkpoint; a finished one is only read."""
+def resume(
+    path: Path, display: Display | None = None, look: Look | None = None, where: Mapping[str, str | None] | None = None
+) -> Result:
+    """Go on with a run from its last good checkpoint; a finished one is only read.
+
+    `where` may name another device, compute or pool than it began with.
+    """
     display = display or Quiet()
     folder = Folder(path)
     manifest = folder.read_manifest()
@@ -129,7 +134,8 @@ def resume(path: Path, display: Display | None = None, look: Look | None = None)
         display.say(f"{path} is finished.")
         return read_result(folder)
     try:
-        config = from_json(manifest["config"]).checked()
+        elsewhere = {name: value for name, value in (where or {}).items() if value is not None}
+        config = from_json({**manifest["config"], **elsewhere}).checked()
         entry = entry_of(config.method)
         settings = type(entry.settings)(**manifest["settings"])
         check(settings, some(config.clients))
@@ -223,10 +229,10 @@ def go_on(
         display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
         raise
     except torch.OutOfMemoryError as e:
-        raise KithkinError(
-            f"The GPU's memory is full ({str(e).partition('. ')[0]}).",
-            f"Give --pool host, a smaller --width or --batch-size, or fewer --clients; {folder.path} can be deleted.",
-        ) from None
+        remedy = "Begin anew with a smaller --width or --batch-size, or fewer --clients."
+        if config.pool == "device":
+            remedy = f"Go on with `kithkin resume {folder.path} --pool host`. {remedy[:-1]}, if that is not enough."
+        raise KithkinError(f"The GPU's memory is full ({str(e).partition('. ')[0]}).", remedy) from None
     finally:
         display.stop()
     if look:
