@@ -145,9 +145,9 @@ def _resume(argv: Sequence[str]) -> None:
             quiet: Show nothing while running.
             report: Write report.html into the folder; refreshed while running.
             tensorboard: Write TensorBoard's event files into the folder.
-            device: auto, cpu, cuda or cuda:N; left out, as it began. So with the next two.
-            compute: How training runs from here on.
-            pool: Where models lie between visits from here on.
+            device: auto, cpu, cuda or cuda:N; left out, as it began.
+            compute: How training runs from here on; left out, as it began.
+            pool: Where models lie between visits from here on; left out, as it began.
         """
         return folder, quiet, report, tensorboard, {"device": device, "compute": compute, "pool": pool}
 
