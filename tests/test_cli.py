@@ -348,7 +348,7 @@ def test_clients_that_the_data_names_keep_their_pictures(kith: Any, tmp_path: Pa
     lists = ["--warmup-epochs", "1", "--mc-samples", "2", "--helpers", "2", "--candidates", "1"]
     assert kith("run", *sizes, *lists, "--data", "mine.npz", "--quiet").code == 0
     run = kithkin.load(tmp_path / "runs" / "um-mine-s0")
-    assert (run.config.clients, run.config.alpha) == (3, None)
+    assert (run.config.clients, run.config.alpha) == (3, "given")
     clients = map(json.loads, run.folder.clients.read_text().splitlines())
     parts = ("labelled", "unlabelled", "val", "test")
     assert [sum(client[part] for part in parts) for client in clients] == [20, 30, 40]
@@ -357,7 +357,7 @@ def test_clients_that_the_data_names_keep_their_pictures(kith: Any, tmp_path: Pa
     assert "split is not shown" not in (tmp_path / "report.html").read_text()
     assert kith("advise", "runs/um-mine-s0", "--client", "1", "--budget", "1", "--out", "wanted").code == 0
 
-    said = kith("compare", "--methods", "local", *sizes, "--data", "mine.npz", "--out", "both", "--alphas", "None", "5")
+    said = kith("compare", "--methods", "local", *sizes, "--data", "mine.npz", "--out", "both", "--alphas", "given", "5")
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "both").iterdir() if path.is_dir()) == ["local-a5-s0", "local-s0"]
     rows = (tmp_path / "both" / "table.md").read_text().splitlines()[2:]
@@ -367,8 +367,37 @@ def test_clients_that_the_data_names_keep_their_pictures(kith: Any, tmp_path: Pa
     assert (tmp_path / "split-mine-k3-seed0.png").exists()
     said = kith("run", *SMALL, "--data", "mine.npz")
     assert said.code == 2
-    assert "mine.npz belong to 3 clients, not 6" in said.err
-    assert "give --alpha" in said.err
+    assert "mine belong to 3 clients, not 6" in said.err
+    assert "Leave --clients out" in said.err
+
+    assert kith("newcomer", "runs/um-mine-s0", "--data", "mine.npz", "--rounds", "1", "--epochs", "1", "--out", "new").code == 0
+    np.savez(tmp_path / "mine.npz", images=images, labels=labels, clients=np.arange(90) % 9)
+    for folder in ("runs/um-mine-s0", "new"):
+        client = "2" if folder != "new" else "3"
+        assert kith("predict", folder, "--client", client, "mine.npz").code == 0, "a model needs no data of then"
+    said = kith("advise", "runs/um-mine-s0", "--client", "1", "--budget", "1", "--out", "wanted-again")
+    assert said.code == 2
+    assert "belong to 9 clients, not 3" in said.err
+    assert "bring back the same data files" in said.err
+
+
+def test_with_an_alpha_as_many_clients_share_the_data_as_it_names(kith: Any, tmp_path: Path):
+    images = np.random.default_rng(0).integers(0, 256, (90, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(90) % 3, clients=np.arange(90) % 4)
+    tiny = {"width": 2, "rounds": 1, "epochs": 1}
+    words = [word for name, value in tiny.items() for word in (f"--{name}", str(value))]
+    assert kith("run", "--method", "local", "--data", "mine.npz", "--alpha", "5", *words, "--out", "one", "--quiet").code == 0
+    kithkin.run("other", method="local", data="mine.npz", alpha=5.0, **tiny)
+    one, other = (json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "other"))
+    assert one["config"]["clients"] == other["config"]["clients"] == 4
+    assert one["split_hash"] == other["split_hash"]
+    assert one["split_hash"] in "".join(kith("data", "show", "--data", "mine.npz", "--alpha", "5").out.split())
+
+
+@pytest.mark.parametrize(("flag", "value"), [("alpha", "x"), ("data", 5), ("clients", True)])
+def test_mistakes_in_python_are_told_without_a_folder_too(flag: str, value: Any):
+    with pytest.raises(KithkinError, match=f"--{flag} is"):
+        kithkin.run(**{flag: value})
 
 
 def test_python_m_kithkin_is_the_command(tmp_path: Path):

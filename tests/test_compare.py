@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +152,37 @@ def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: 
     (whole,) = compare.do_all(cells(tmp_path), 1, True)
     before = json.loads((compared / "um-a5-s0" / "summary.json").read_text())
     assert whole.summary["test_at_best_val"] == before["test_at_best_val"]
+
+
+def test_a_stopped_comparison_begins_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stop, done = threading.Event(), []
+
+    def broken(cell: compare.Cell, **_: Any) -> None:
+        done.append(cell)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+
+    monkeypatch.setattr(compare, "do", broken)
+    monkeypatch.setattr(compare, "stopped", None)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        compare.begin_work(stop)
+        os.kill(os.getpid(), signal.SIGINT)  # between runs there is nothing to stop
+        for cell in cells(tmp_path) * 2:
+            with pytest.raises(KeyboardInterrupt):
+                compare.work(cell)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stop.is_set()
+    assert len(done) == 1
+
+
+def test_a_cell_goes_on_elsewhere_than_it_began(compared: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Any] = []
+    monkeypatch.setattr(compare, "resume", lambda folder, display, where: asked.append(where))
+    cell = cells(compared)[0]
+    compare.do(replace(cell, config=replace(cell.config, device="cpu", compute="eager", pool="host")))
+    assert asked == [{"device": "cpu", "compute": "eager", "pool": "host"}]
 
 
 def test_processes_side_by_side_give_the_same_runs(compared: Path, tmp_path: Path):

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kithkin import own
-from kithkin.config import RunConfig, bad
+from kithkin.config import Alpha, RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
 
@@ -67,8 +67,8 @@ def _compare(argv: Sequence[str]) -> None:
             ("methods", Annotated[tuple[str, ...], tyro.conf.arg(help="Methods to compare; `kithkin methods` lists them.")]),
             (
                 "alphas",
-                Annotated[tuple[float | None, ...], tyro.conf.arg(help="How alike the clients are; rows for each.")],
-                (common.alpha,),
+                Annotated[tuple[Alpha, ...], tyro.conf.arg(help="How alike the clients are; rows for each.")],
+                (some(common.alpha),),
             ),
             ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import multiprocessing
+import signal
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -22,7 +23,7 @@ from rich.table import Table
 
 from kithkin import own
 from kithkin.compute import cores
-from kithkin.config import RunConfig, as_json
+from kithkin.config import Alpha, RunConfig, as_json
 from kithkin.data import resolved, whole_name
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
@@ -56,7 +57,7 @@ class Row:
     """One method at one alpha, over all seeds."""
 
     method: str
-    alpha: float | None  # None: the data says whose its pictures are
+    alpha: Alpha
     seeds: int
     test: float
     test_sd: float  # over seeds; NaN with one seed
@@ -81,12 +82,13 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     config = resolved(replace(cell.config, data=whole_name(cell.config.data)))
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     wanted = {**as_json(config), **asdict(cell.settings)}
-    differs = sorted(k for k in wanted if k not in ("data_folder", "device") and found.get(k) != wanted[k])
+    where = {name: wanted[name] for name in ("device", "compute", "pool")}
+    differs = sorted(k for k in wanted if k not in ("data_folder", *where) and found.get(k) != wanted[k])
     if differs:
         raise KithkinError(
-            f"{cell.folder} holds a run with another {', '.join(differs)}.", "Give the same flags, or another --out."
+            f"{cell.folder} holds a run with another {', '.join(differs)}.", "Give the same flags and data, or another --out."
         )
-    return resume(cell.folder, display_for(quiet))
+    return resume(cell.folder, display_for(quiet), where=where)
 
 
 def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
@@ -94,14 +96,16 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
     if jobs <= 1 or len(cells) == 1:
         return [do(cell, quiet) for cell in cells]
     results: dict[int, Result] = {}
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
     bar = (TextColumn("[bold]runs"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     columns = (*bar, TextColumn("{task.fields[last]}"))
     with (
         Progress(*columns, console=Console(stderr=True), disable=quiet) as progress,
-        ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(jobs, context, begin_work, (stop,)) as pool,
     ):
         task = progress.add_task("runs", total=len(cells), last="")
-        waiting = {pool.submit(do, cell, True, True): i for i, cell in enumerate(cells)}
+        waiting = {pool.submit(work, cell): i for i, cell in enumerate(cells)}
         try:
             for future in as_completed(waiting):
                 i = waiting[future]
@@ -112,9 +116,33 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
                     raise KithkinError("A process that did runs was killed.", remedy) from None
                 progress.update(task, advance=1, last=f"{cells[i].folder.name}: {results[i].summary['test_at_best_val']:.3f}")
         except BaseException:
+            stop.set()  # for the cells that wait in a process already
             pool.shutdown(cancel_futures=True)
             raise
     return [results[i] for i in range(len(cells))]
+
+
+stopped: Any = None  # in a process of a comparison: whether the others have stopped
+
+
+def begin_work(stop: Any) -> None:
+    global stopped
+    stopped = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for runs; a process that waits for one has nothing to save
+
+
+def work(cell: Cell) -> Result:
+    """Do a cell in a process of its own, unless the comparison was stopped."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        return do(cell, quiet=True, one_thread=True)
+    except KeyboardInterrupt:
+        stopped.set()
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def default_jobs(device: str) -> int:
@@ -125,7 +153,7 @@ def default_jobs(device: str) -> int:
 
 def rows(results: Sequence[Result]) -> list[Row]:
     """The table's rows, in the order of the cells."""
-    groups: dict[tuple[str, float | None], list[Result]] = {}
+    groups: dict[tuple[str, Alpha], list[Result]] = {}
     for result in results:
         groups.setdefault((result.summary["method"], result.summary["alpha"]), []).append(result)
     alone = by_itself(results)
@@ -157,7 +185,7 @@ def accuracies(result: Result) -> list[float]:
     return [client["test_at_best_val"] for client in result.clients]
 
 
-def by_itself(results: Sequence[Result]) -> dict[tuple[float | None, int], list[float]]:
+def by_itself(results: Sequence[Result]) -> dict[tuple[Alpha, int], list[float]]:
     """What the clients of each (alpha, seed) reach alone."""
     return {(r.summary["alpha"], r.summary["seed"]): accuracies(r) for r in results if r.summary["method"] == "local"}
 
@@ -198,7 +226,7 @@ def shown(row: Row) -> list[str]:
     sd = "" if math.isnan(row.test_sd) else f" ± {row.test_sd:.3f}"
     figures = [f"{row.test:.3f}{sd}", f"{row.variance:.4f}", f"{row.worst_decile:.3f}", f"{row.label_error:.3f}"]
     more = [f"{row.megabytes:,.1f}", f"{row.seconds:,.1f}", f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
-    cells = [row.method, "given" if row.alpha is None else f"{row.alpha:g}", *figures, *more]
+    cells = [row.method, row.alpha if row.alpha == "given" else f"{row.alpha:g}", *figures, *more]
     return ["-" if "nan" in cell else cell for cell in cells]
 
 
@@ -249,7 +277,7 @@ def _written(path: Path) -> Generator[TextIO, None, None]:
 
 def cells_of(
     methods: Sequence[str],
-    alphas: Sequence[float | None],
+    alphas: Sequence[Alpha],
     seeds: Sequence[int],
     out: Path,
     settle: Callable[[str], tuple[RunConfig, Any]],

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from kithkin.errors import KithkinError, unknown
 
 Preset = Literal["default", "paper"]
+Alpha = float | Literal["given"]  # how pictures are dealt to clients; given: not at all, as the data says whose they are
 MOST = 2**31
 
 
@@ -25,8 +26,8 @@ class RunConfig:
     """Data set by name (`kithkin data list`), or the path of your own: an npz or a folder with one sub-folder per class."""
     clients: int | None = None
     """K, how many clients share the data."""
-    alpha: float | None = None
-    """How alike the clients are (Dirichlet). Small: very different; 10: nearly alike. Left out: 0.5, or as your data says."""
+    alpha: Alpha | None = None
+    """How alike clients are (Dirichlet). Small: very different; 10: nearly alike; given: as your data says whose they are."""
     label_ratio: float | None = None
     """Labelled share of every client's training pictures; left out, each client draws its own from Dir(0.5, 0.5)."""
     rounds: int | None = None
@@ -69,14 +70,11 @@ class RunConfig:
     """Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder."""
 
     def resolved(self, owners: int | None = None) -> RunConfig:
-        """With every None filled in; `owners`: how many clients the data belongs to, where it says so and no alpha deals it."""
+        """With every None filled in; `owners`: how many clients the data belongs to, where it says so."""
         table = PAPER if self.preset == "paper" else DEFAULTS
         values = {"alpha": 0.5, **table["*"], **table.get(self.data, {})}
-        if owners and self.alpha is None:
-            if self.clients not in (None, owners):
-                problem = f"The pictures of {self.data} belong to {owners} clients, not {self.clients}."
-                raise KithkinError(problem, "Leave --clients out; or give --alpha, and they are dealt by class.")
-            values |= {"alpha": None, "clients": owners}
+        if owners:
+            values |= {"alpha": "given", "clients": owners}
         return replace(self, **{k: v for k, v in values.items() if getattr(self, k) is None})
 
     def flips(self, usual: bool) -> bool:
@@ -89,6 +87,8 @@ class RunConfig:
         positive = ("clients", "rounds", "epochs", "batch_size", "lr", "width", "eval_every", "alpha")
         for name in positive:
             value = getattr(self, name)
+            if value == "given":
+                continue
             if isinstance(value, int) and value >= MOST:
                 raise bad(name, f"{len(str(value))} digits long", f"must be below {MOST:,}")
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -118,13 +118,17 @@ hints_of = cache(get_type_hints)  # slow, and asked for every cell of a table
 def check_kinds(settings: Any) -> None:
     """Refuse a word that is none of a field's choices, and a value of another kind than the field's."""
     for name, kind in hints_of(type(settings)).items():
-        value, many = getattr(settings, name), get_origin(kind)
-        kinds = get_args(kind) if many in (Literal, Union, UnionType) else (kind,)
-        if many is Literal:
-            if value not in kinds:
-                raise unknown("--" + name.replace("_", "-"), str(value), kinds)
-        elif PLAIN.issuperset(kinds) and not _is_a(value, kinds):
-            raise bad(name, repr(value), f"must be {' or '.join(k.__name__ for k in kinds if k is not NoneType)}")
+        value = getattr(settings, name)
+        parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+        kinds = tuple(part for part in parts if get_origin(part) is not Literal)
+        if value in words:
+            continue
+        if not kinds:
+            raise unknown("--" + name.replace("_", "-"), str(value), words)
+        if PLAIN.issuperset(kinds) and not _is_a(value, kinds):
+            lawful = [*(k.__name__ for k in kinds if k is not NoneType), *words]
+            raise bad(name, repr(value), f"must be {' or '.join(lawful)}")
 
 
 PLAIN = {bool, int, float, str, NoneType}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from kithkin.config import RunConfig
+from kithkin.config import Alpha, RunConfig
 from kithkin.errors import unknown
 from kithkin.own import is_own, short
 
@@ -71,7 +71,7 @@ class OfAll(RunConfig):
     """Every run. The defaults are those that suit the data set."""
 
     method: tyro.conf.Suppress[str] = RunConfig.method
-    alpha: tyro.conf.Suppress[float | None] = RunConfig.alpha
+    alpha: tyro.conf.Suppress[Alpha | None] = RunConfig.alpha
     seed: tyro.conf.Suppress[int] = RunConfig.seed
 
 

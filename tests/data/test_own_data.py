@@ -105,9 +105,7 @@ def with_nan():
         ({"images": GREY, "labels": np.stack([LABELS, LABELS], 1)}, r"shape \[6, 2\]"),
         ({"images": GREY, "labels": LABELS.astype(object)}, "cannot be read"),
         ({"images": np.array([None] * 6), "labels": LABELS}, "cannot be read"),
-        ({"images": GREY, "labels": LABELS, "clients": LABELS[:5]}, "2 pictures of client 0|1 pictures of client 2"),
-        ({"images": GREY, "labels": LABELS, "clients": np.array([0, 0, 0, 1, 1, 1, 1])}, "6 images but 7 clients"),
-        ({"images": GREY, "labels": LABELS, "clients": np.array(["north"] * 4 + ["south"] * 2)}, "2 pictures of client south"),
+        ({"images": GREY, "labels": LABELS, "clients": LABELS[:5]}, "6 images but 5 clients"),
         ({"images": GREY, "labels": LABELS, "clients": LABELS * 0.5}, "clients of type float64"),
         ({"images": GREY, "labels": LABELS, "clients": np.array([None] * 6)}, "cannot be read"),
     ],
@@ -142,13 +140,22 @@ def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
     assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/cat/2.png", "south/cat/0.png"]
     (tmp_path / "north" / "notes.txt").touch()
     assert clients_in(tmp_path) == 2
-    (tmp_path / "north" / "cat" / "2.png").unlink()
-    with pytest.raises(KithkinError, match="2 pictures of client north"):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(KithkinError, match="empty has no sub-folders"):
         load(str(tmp_path))
     assert clients_in(tmp_path) is None, "what is wrong is told by whoever reads it"
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(KithkinError, match="empty holds no pictures"):
+    (tmp_path / "empty").rmdir()
+    with pytest.raises(KithkinError, match="south holds sub-folders where the pictures of a class should be"):
+        read_like(tmp_path, ("cat", "owl"), (1, 8, 10))
+
+
+def test_a_folder_that_may_be_of_classes_or_of_clients_is_refused(tmp_path):
+    picture_folder(tmp_path)
+    for name in ("cat", "dog"):
+        (tmp_path / name / "more").mkdir()
+    with pytest.raises(KithkinError, match="cat has both files and sub-folders") as caught:
         load(str(tmp_path))
+    assert "if it is a class" in caught.value.remedy
 
 
 def test_a_folder_beside_a_classs_pictures_makes_no_client(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kithkin.data import Share, Split, deal, load, split_of
-from kithkin.data.split import _counts, _dirichlet, keep
+from kithkin.data import Dataset, Share, Split, deal, load, split_of
+from kithkin.data.split import _counts, _dirichlet
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
 
@@ -59,7 +59,8 @@ def test_split_is_a_partition_and_the_same_for_the_same_seed(pictures, classes, 
 )
 def test_every_client_keeps_its_own_pictures_and_the_same_for_the_same_seed(sizes, seed, label_ratio):
     owners = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    split = keep(owners, seed, label_ratio)
+    data = Dataset("mine", np.zeros((len(owners), 1, 8, 8), np.uint8), owners % 2, ("a", "b"), False, owners)
+    split = split_of(data, len(sizes), "given", seed, label_ratio)
     assert len(split.shares) == len(sizes)
     for k, (share, size) in enumerate(zip(split.shares, sizes, strict=True)):
         own = np.concatenate([getattr(share, part) for part in PARTS])
@@ -67,15 +68,30 @@ def test_every_client_keeps_its_own_pictures_and_the_same_for_the_same_seed(size
         assert (len(share.train), len(share.train) + len(share.val)) == (round(0.7 * size), round(0.8 * size))
         assert len(share.train)
         assert len(share.test)
-    assert split.digest() == keep(owners, seed, label_ratio).digest()
+    assert split.digest() == split_of(data, len(sizes), "given", seed, label_ratio).digest()
+    others = replace(data, labels=1 - data.labels), replace(data, classes=("b", "a"))
+    assert split.digest() not in [split_of(other, len(sizes), "given", seed, label_ratio).digest() for other in others]
 
 
 def test_alpha_deals_what_would_else_be_kept():
     data = replace(load("digits"), owners=np.arange(1797) % 3)
-    assert split_of(data, 3, None, 4).digest() == keep(np.arange(1797) % 3, 4).digest()
+    assert [len(share.train) for share in split_of(data, 3, "given", 4).shares] == [419, 419, 419]
     assert split_of(data, 5, 0.5, 4, 0.1).digest() == deal(data.labels, 5, 0.5, 4, 0.1).digest()
-    with pytest.raises(KithkinError, match="digits does not say whose"):
-        split_of(load("digits"), 3, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("owners", "clients", "problem"),
+    [
+        (None, 3, "digits does not say whose"),
+        (np.arange(1797) % 3, 4, "belong to 3 clients, not 4"),
+        (np.minimum(np.arange(1797), 2), 3, "Client 0 of digits, in the order of names, has 1 pictures"),
+        (np.minimum(np.arange(1797) // 2, 1), 2, "Client 0 of digits, in the order of names, has 2 pictures"),
+    ],
+)
+def test_clients_that_cannot_be_are_told(owners, clients, problem):
+    with pytest.raises(KithkinError, match=problem) as caught:
+        split_of(replace(load("digits"), owners=owners), clients, "given", 0)
+    assert caught.value.remedy
 
 
 @settings(max_examples=40, deadline=None)

@@ -160,6 +160,24 @@ def test_a_run_goes_on_elsewhere_than_it_began(whole: Whole, tmp_path: Path, mon
     assert_same_run(out, whole("fixbn"))
 
 
+@pytest.mark.parametrize("change", ["labels", "names", "size"])
+def test_other_data_of_the_same_clients_is_noticed(tmp_path: Path, change: str):
+    digits = load("digits")
+    arrays = {"images": digits.images[:200], "labels": digits.labels[:200] % 3, "clients": np.arange(200) % 6}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    out = break_off(tmp_path / "run", "fixbn", 2, data=str(tmp_path / "mine.npz"), alpha=None)
+    if change == "labels":
+        arrays["labels"] = np.roll(arrays["labels"], 1)
+    elif change == "names":
+        arrays["labels"] = np.array(["x", "y", "z"])[arrays["labels"]]
+    else:
+        arrays["images"] = np.repeat(arrays["images"], 2, 3)
+    np.savez(tmp_path / "mine.npz", **arrays)
+    with pytest.raises(KithkinError, match="The data") as caught:
+        resume(out)
+    assert caught.value.remedy == "Bring back the same data files."
+
+
 @pytest.mark.parametrize(("pool", "remedy"), [("device", "--pool host`. Begin anew"), ("host", "^Begin anew")])
 def test_where_the_gpus_memory_is_full_the_run_goes_on_in_the_hosts(whole: Whole, tmp_path: Path, pool: str, remedy: str):
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kithkin.config import RunConfig, some
+from kithkin.config import Alpha, RunConfig, some
 from kithkin.data.fetching import download, take
 from kithkin.data.official import DIGITS, SOURCES, Source, find, source_of
 from kithkin.data.reading import Checked, visit
@@ -98,7 +98,7 @@ def _say(text: str) -> None:
 def show(
     data: str = DIGITS,
     clients: int | None = None,
-    alpha: float | None = None,
+    alpha: Alpha | None = None,
     seed: int = 0,
     label_ratio: float | None = None,
     out: Path | None = None,
@@ -109,7 +109,7 @@ def show(
     Args:
         data: Data set by name, or the path of your own.
         clients: K, how many clients share the data; left out, as many as a run on it has.
-        alpha: How alike clients are (Dirichlet). Small: very different; 10: nearly alike. Left out: 0.5, or as the data says.
+        alpha: How alike clients are (Dirichlet). Small: very different; 10: nearly alike. Left out: 0.5, or given by the data.
         seed: The seed of the run whose split it is.
         label_ratio: Labelled share of every client's training pictures; left out, each client draws its own.
         out: Picture to write (.png, .pdf, .svg); left out, one named after the settings, in this folder.
@@ -121,7 +121,7 @@ def show(
     config = resolved(RunConfig(data=data, clients=clients, alpha=alpha, label_ratio=label_ratio).checked())
     split = split_of(dataset, some(config.clients), config.alpha, seed, label_ratio)
     ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
-    how, stem = ("of its own", "") if config.alpha is None else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
+    how, stem = ("of its own", "") if config.alpha == "given" else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
     out = Path(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png").expanduser()
     out = out if out.suffix else out.with_suffix(".png")
     title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"

@@ -18,7 +18,6 @@ from kithkin.errors import KithkinError, unknown
 UNLABELLED = "unlabelled"
 SMALLEST, LARGEST = 8, 64
 LONGEST = 4096  # a signal's samples
-FEWEST = 3  # pictures of a client: one to train with and one to test with, at least
 _SAVE = "Save it with numpy.savez(PATH, images=..., labels=...): uint8 pictures [N, H, W, C] and integers or names."
 
 
@@ -127,13 +126,7 @@ def _same_number(path: Path, images: np.ndarray, labels: np.ndarray, what: str =
 
 def _owners(path: Path, clients: np.ndarray) -> np.ndarray:
     """The clients, numbered from 0 in the order of their names or numbers."""
-    names, owners, pictures = np.unique(_flat(path, clients, "client"), return_inverse=True, return_counts=True)
-    if len(names) and pictures.min() < FEWEST:
-        name = _names(names[[pictures.argmin()]])[0]
-        raise KithkinError(
-            f"{path} has {pictures.min()} pictures of client {name}.", f"Give each client {FEWEST} or more, or leave it out."
-        )
-    return owners.astype(np.int64)
+    return np.unique(_flat(path, clients, "client"), return_inverse=True)[1].astype(np.int64)
 
 
 def _arrays(path: Path, keys: Sequence[str], may: Sequence[str] = ()) -> dict[str, np.ndarray]:
@@ -251,7 +244,10 @@ class Listing:
 def listing(path: Path) -> Listing:
     """What lies in a folder with one sub-folder per class, or one per client that holds those."""
     folders = _folders(path)
-    if not all(map(_folders, folders)) or all(map(_files, folders)):  # so a stray file or folder changes nothing
+    if folders and all(_folders(folder) and _files(folder) for folder in folders):
+        problem = f"{folders[0]} has both files and sub-folders, as all beside it."
+        raise KithkinError(problem, "Leave pictures in it if it is a class, sub-folders of them if it is a client.")
+    if not any(_folders(folder) and not _files(folder) for folder in folders):
         pictures, classes = picture_files(path)
         return Listing([file for file, _ in pictures], [label for _, label in pictures], classes, None)
     each = [picture_files(folder) for folder in folders]
@@ -277,6 +273,9 @@ def picture_files(path: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
     pictures: list[tuple[Path, int]] = []
     for label, folder in enumerate(folders):
         files = _files(folder)
+        if not files and _folders(folder):
+            problem = f"{folder} holds sub-folders where the pictures of a class should be."
+            raise KithkinError(problem, "Give a folder with one sub-folder of pictures per class.")
         if not files:
             raise KithkinError(f"{folder} holds no pictures.", "Put pictures there, or remove the sub-folder.")
         pictures += [(file, label) for file in files]

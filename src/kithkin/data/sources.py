@@ -23,8 +23,8 @@ def whole_name(data: str) -> str:
 
 def resolved(config: RunConfig) -> RunConfig:
     """The config with every None filled in, as suits its data."""
-    own = config.alpha is None and config.data not in (DIGITS, *SOURCES)
-    return config.resolved(clients_in(Path(config.data).expanduser()) if own else None)
+    asked = None in (config.alpha, config.clients) and config.data not in (DIGITS, *SOURCES)
+    return config.resolved(clients_in(Path(config.data).expanduser()) if asked else None)
 
 
 def load(data: str, folder: Path | None = None) -> Dataset:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kithkin.config import Alpha
 from kithkin.data.dataset import Dataset
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
@@ -41,10 +42,11 @@ class Split:
     """Who has which pictures."""
 
     shares: tuple[Share, ...]
+    of: bytes = b""  # what it was made from, where it would be the same with other labels
 
     def digest(self) -> str:
         """A sha256 that two splits share only if they deal the same pictures in the same order and roles."""
-        sha = hashlib.sha256()
+        sha = hashlib.sha256(self.of)
         for share in self.shares:
             for role in _ROLES:
                 positions = getattr(share, role)
@@ -57,23 +59,31 @@ class Split:
         return Split(tuple(Share(share.train, share.train[:0], share.val, share.test) for share in self.shares))
 
 
-def split_of(dataset: Dataset, clients: int, alpha: float | None, seed: int, label_ratio: float | None = None) -> Split:
-    """By class with this alpha; without one, as the data says whose its pictures are."""
-    if alpha is not None:
+def split_of(dataset: Dataset, clients: int, alpha: Alpha | None, seed: int, label_ratio: float | None = None) -> Split:
+    """By class with this alpha, or as the data says whose its pictures are."""
+    if isinstance(alpha, float | int):
         return deal(dataset.labels, clients, alpha, seed, label_ratio, dataset.name)
+    remedy = "Give a number as alpha, and they are dealt by class; to go on with a run, bring back the same data files."
     if dataset.owners is None:
-        raise KithkinError(f"{dataset.name} does not say whose its pictures are.", "Give --alpha.")
-    return keep(dataset.owners, seed, label_ratio)
+        raise KithkinError(f"{dataset.name} does not say whose its pictures are.", remedy)
+    owners = int(dataset.owners.max()) + 1
+    if owners != clients:
+        problem = f"The pictures of {dataset.name} belong to {owners} clients, not {clients}."
+        raise KithkinError(problem, f"Leave --clients out. {remedy}")
+    return keep(dataset, dataset.owners, seed, label_ratio)
 
 
-def keep(owners: np.ndarray, seed: int, label_ratio: float | None = None) -> Split:
-    """Every client keeps its own pictures, of which it has three or more."""
+def keep(dataset: Dataset, owners: np.ndarray, seed: int, label_ratio: float | None = None) -> Split:
+    """Every client keeps its own pictures."""
     shares: list[Share] = []
     for k in range(int(owners.max()) + 1):
         own = generator(seed, "split", "own", k).permutation(np.flatnonzero(owners == k))
-        parts = np.split(own, [round(0.7 * len(own)), round(0.8 * len(own))])
-        shares.append(_share(seed, k, label_ratio, *parts))
-    return Split(tuple(shares))
+        train, val, test = np.split(own, [round(0.7 * len(own)), round(0.8 * len(own))])
+        if not (len(train) and len(test)):
+            problem = f"Client {k} of {dataset.name}, in the order of names, has {len(own)} pictures."
+            raise KithkinError(problem, "Give each client three or more, or leave it out.")
+        shares.append(_share(seed, k, label_ratio, train, val, test))
+    return Split(tuple(shares), dataset.labels.astype("<i8").tobytes() + "\n".join(dataset.classes).encode())
 
 
 def deal(

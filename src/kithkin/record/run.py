@@ -19,7 +19,7 @@ import torch
 
 from kithkin import own
 from kithkin.compute import Graphs, Ticking, one_thread
-from kithkin.config import RunConfig, from_json, some
+from kithkin.config import Alpha, RunConfig, from_json, some
 from kithkin.data import resolved
 from kithkin.errors import KithkinError
 from kithkin.federation import (
@@ -89,12 +89,12 @@ Look = Callable[[Federation, World], None]
 
 def home_of(config: RunConfig) -> Path:
     """Where a run goes that was given no folder."""
-    config = resolved(config)
+    config = resolved(config.checked())
     return Path("runs") / folder_name(config.method, f"-{Path(config.data).stem}", config.alpha, config.seed)
 
 
-def folder_name(method: str, data: str, alpha: float | None, seed: int) -> str:
-    dealt = "" if alpha is None else f"-a{alpha:g}"
+def folder_name(method: str, data: str, alpha: Alpha | None, seed: int) -> str:
+    dealt = f"-a{alpha:g}" if isinstance(alpha, float | int) else ""
     return f"{own.short(method).replace(':', '.')}{data}{dealt}-s{seed}"
 
 
@@ -145,6 +145,9 @@ def resume(
     federation = assemble(config, settings)
     if federation.split.digest() != split_hash:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+    now = [list(federation.names), list(federation.picture)]
+    if now != [manifest.get("classes", now[0]), manifest.get("picture", now[1])]:
+        raise KithkinError("The data has other classes or pictures than when the run began.", "Bring back the same data files.")
     for what, sha256 in sources(config).items():
         if manifest.get("sources", {}).get(what) != sha256:
             display.say(f"The file of the {what} ({getattr(config, what)}) was changed since the run began.")

@@ -70,7 +70,7 @@ def runs_to_ask(runs: list[dict[str, Any]], models: bool | None) -> list[dict[st
 
 def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[str]:
     """Each run by its method if that tells them apart; else with alpha and seed; else by its folder."""
-    alphas = ["given" if (alpha := run["config"].get("alpha")) is None else f"a{alpha}" for run in runs]
+    alphas = [alpha if (alpha := run["config"].get("alpha")) == "given" else f"a{alpha}" for run in runs]
     for name in (
         [run["method"] for run in runs],
         [f"{run['method']} {alpha}" for run, alpha in zip(runs, alphas, strict=True)],
