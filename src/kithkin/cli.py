@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kithkin import own
-from kithkin.config import Alpha, RunConfig, bad, some
+from kithkin.config import Alpha, Engine, Pool, RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
 
@@ -135,8 +135,8 @@ def _resume(argv: Sequence[str]) -> None:
         report: bool = False,
         tensorboard: bool = False,
         device: str | None = None,
-        compute: Literal["auto", "eager", "workers", "graphs"] | None = None,
-        pool: Literal["device", "host"] | None = None,
+        compute: Engine | None = None,
+        pool: Pool | None = None,
     ) -> tuple[Path, bool, bool, bool, dict[str, str | None]]:
         """Go on with a run that was broken off.
 

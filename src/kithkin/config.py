@@ -12,6 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from kithkin.errors import KithkinError, unknown
 
 Preset = Literal["default", "paper"]
+Engine = Literal["auto", "eager", "workers", "graphs"]
+Pool = Literal["device", "host"]
 Alpha = float | Literal["given"]  # how pictures are dealt to clients; given: not at all, as the data says whose they are
 MOST = 2**31
 
@@ -58,11 +60,11 @@ class RunConfig:
     """Whether to keep every client's personal model in the run folder; `predict`, `export` and a report's looks need them."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    compute: Literal["auto", "eager", "workers", "graphs"] = "auto"
+    compute: Engine = "auto"
     """How training runs: eager is the reference; workers, the same on all cores; graphs, CUDA graphs; auto, the fastest."""
     precision: Literal["bf16", "fp32"] = "bf16"
     """Arithmetic of graphs: bf16 is fast, fp32 exact. Everything else computes in fp32."""
-    pool: Literal["device", "host"] = "device"
+    pool: Pool = "device"
     """Where models lie between visits: in the device's memory, or in the host's, which holds more and is slower to reach."""
     preset: Preset = "default"
     """paper: every value of the paper's experiments (K=100, 200 rounds, lr 1e-4 ...), where no flag says otherwise."""

@@ -15,11 +15,12 @@ from kithkin.compute.eager import Eager
 from kithkin.compute.graphs import Graphs
 from kithkin.compute.jobs import Compute
 from kithkin.compute.workers import Workers, start_method
+from kithkin.config import Engine
 from kithkin.errors import KithkinError
 
 
 def choose(
-    name: Literal["auto", "eager", "workers", "graphs"],
+    name: Engine,
     build: Callable[[], nn.Module],
     device: torch.device,
     classes: int,

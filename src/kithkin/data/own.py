@@ -48,9 +48,9 @@ def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) ->
     Without a label: those in a sub-folder `unlabelled`, or with -1 or an empty name in an npz file. Integers number `classes`.
     """
     if path.is_dir():
-        files, names = picture_files(path)
-        images = _open_all([file for file, _ in files], picture)
-        labels = np.array([_class(path / name, name, classes) for name in names])[[label for _, label in files]]
+        found = _classes_in(path)
+        images = _open_all(found.files, picture)
+        labels = np.array([_class(path / name, name, classes) for name in found.classes])[found.labels]
     else:
         arrays = _arrays(path, ("images", "labels"))
         images, given = as_pictures(path, arrays["images"]), _flat(path, arrays["labels"])
@@ -238,23 +238,23 @@ class Listing:
     files: list[Path]
     labels: list[int]
     classes: tuple[str, ...]
-    owners: np.ndarray | None
+    owners: np.ndarray | None = None
 
 
 def listing(path: Path) -> Listing:
     """What lies in a folder with one sub-folder per class, or one per client that holds those."""
     folders = _folders(path)
-    if folders and all(_folders(folder) and _files(folder) for folder in folders):
+    held = [(bool(_folders(folder)), bool(_files(folder))) for folder in folders]
+    if held and all(both == (True, True) for both in held):
         problem = f"{folders[0]} has both files and sub-folders, as all beside it."
         raise KithkinError(problem, "Leave pictures in it if it is a class, sub-folders of them if it is a client.")
-    if not any(_folders(folder) and not _files(folder) for folder in folders):
-        pictures, classes = picture_files(path)
-        return Listing([file for file, _ in pictures], [label for _, label in pictures], classes, None)
-    each = [picture_files(folder) for folder in folders]
-    classes = tuple(sorted({name for _, names in each for name in names}))
-    pictures = [(file, classes.index(names[label])) for files, names in each for file, label in files]
-    owners = np.array([folder.name for folder, (files, _) in zip(folders, each, strict=True) for _ in files])
-    return Listing([file for file, _ in pictures], [label for _, label in pictures], classes, _owners(path, owners))
+    if (True, False) not in held:
+        return _classes_in(path)
+    each = [_classes_in(folder) for folder in folders]
+    classes = tuple(sorted({name for one in each for name in one.classes}))
+    files = [file for one in each for file in one.files]
+    labels = [classes.index(one.classes[label]) for one in each for label in one.labels]
+    return Listing(files, labels, classes, np.repeat(np.arange(len(each)), [len(one.files) for one in each]))
 
 
 def _folders(path: Path) -> list[Path]:
@@ -265,12 +265,12 @@ def _files(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
 
 
-def picture_files(path: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
-    """The pictures of a folder, each with the number of its sub-folder; and the sub-folders' names."""
+def _classes_in(path: Path) -> Listing:
+    """What lies in a folder with one sub-folder per class."""
     folders = _folders(path)
     if not folders:
         raise KithkinError(f"{path} has no sub-folders.", "Put the pictures of each class in a sub-folder named after it.")
-    pictures: list[tuple[Path, int]] = []
+    found = Listing([], [], tuple(folder.name for folder in folders))
     for label, folder in enumerate(folders):
         files = _files(folder)
         if not files and _folders(folder):
@@ -278,8 +278,9 @@ def picture_files(path: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
             raise KithkinError(problem, "Give a folder with one sub-folder of pictures per class.")
         if not files:
             raise KithkinError(f"{folder} holds no pictures.", "Put pictures there, or remove the sub-folder.")
-        pictures += [(file, label) for file in files]
-    return pictures, tuple(folder.name for folder in folders)
+        found.files.extend(files)
+        found.labels.extend([label] * len(files))
+    return found
 
 
 def open_picture(file: Path, picture: tuple[int, ...]) -> np.ndarray:

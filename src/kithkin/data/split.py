@@ -70,15 +70,10 @@ def split_of(dataset: Dataset, clients: int, alpha: Alpha | None, seed: int, lab
     if owners != clients:
         problem = f"The pictures of {dataset.name} belong to {owners} clients, not {clients}."
         raise KithkinError(problem, f"Leave --clients out. {remedy}")
-    return keep(dataset, dataset.owners, seed, label_ratio)
-
-
-def keep(dataset: Dataset, owners: np.ndarray, seed: int, label_ratio: float | None = None) -> Split:
-    """Every client keeps its own pictures."""
     shares: list[Share] = []
-    for k in range(int(owners.max()) + 1):
-        own = generator(seed, "split", "own", k).permutation(np.flatnonzero(owners == k))
-        train, val, test = np.split(own, [round(0.7 * len(own)), round(0.8 * len(own))])
+    for k in range(clients):
+        own = generator(seed, "split", "own", k).permutation(np.flatnonzero(dataset.owners == k))
+        train, val, test = _parts(own)
         if not (len(train) and len(test)):
             problem = f"Client {k} of {dataset.name}, in the order of names, has {len(own)} pictures."
             raise KithkinError(problem, "Give each client three or more, or leave it out.")
@@ -92,8 +87,7 @@ def deal(
     """Deal all pictures; one p_c ~ Dir_K(alpha) per class deals its training, validation and test pictures alike."""
     _check(clients, alpha, label_ratio)
     order = generator(seed, "split", "shuffle").permutation(len(labels))
-    cuts = [round(0.7 * len(labels)), round(0.8 * len(labels))]
-    train, val, test = parts = np.split(order, cuts)
+    train, val, test = parts = _parts(order)
     if clients > min(len(train), len(test)):
         raise KithkinError(
             f"{clients} clients cannot share the {len(labels)} pictures of {name}: {len(test)} are for testing.",
@@ -114,6 +108,11 @@ def deal(
         "training, validation or test pictures.",
         "Use fewer clients or a larger alpha.",
     )
+
+
+def _parts(shuffled: np.ndarray) -> list[np.ndarray]:
+    """70% to train with, 10% to validate, 20% to test."""
+    return np.split(shuffled, [round(0.7 * len(shuffled)), round(0.8 * len(shuffled))])
 
 
 def _check(clients: int, alpha: float, label_ratio: float | None) -> None:
