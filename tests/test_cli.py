@@ -354,14 +354,22 @@ def test_clients_that_the_data_names_keep_their_pictures(kith: Any, tmp_path: Pa
     assert [sum(client[part] for part in parts) for client in clients] == [20, 30, 40]
     assert kith("resume", "runs/um-mine-s0").code == 0
     assert kith("report", "runs/um-mine-s0", "--out", "report.html").code == 0
-    assert "split is not shown" not in (tmp_path / "report.html").read_text()
-    assert kith("advise", "runs/um-mine-s0", "--client", "1", "--budget", "1", "--out", "wanted").code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "split is not shown" not in page
+    assert '"client_names":["east","north","south"]' in page
+    said = kith("advise", "runs/um-mine-s0", "--client", "north", "--budget", "1", "--out", "wanted")
+    assert said.out.startswith("client 1 (north) of um-mine-s0: 1 of ")
+    said = kith("export", "runs/um-mine-s0", "--client", "west")
+    assert said.code == 2
+    assert "There is no client west. Give --client from 0 to 2, or a name such as east." in said.err
 
     said = kith("compare", "--methods", "local", *sizes, "--data", "mine.npz", "--out", "both", "--alphas", "given", "5")
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "both").iterdir() if path.is_dir()) == ["local-a5-s0", "local-s0"]
     rows = (tmp_path / "both" / "table.md").read_text().splitlines()[2:]
     assert [row.split(" | ")[1] for row in rows] == ["given", "5"]
+    named = [json.loads((tmp_path / "both" / name / "manifest.json").read_text()) for name in ("local-s0", "local-a5-s0")]
+    assert [manifest["client_names"] for manifest in named] == [["east", "north", "south"], []], "dealt pictures are nobody's"
 
     assert "3 clients, of its own, seed 0" in kith("data", "show", "--data", "mine.npz").out
     assert (tmp_path / "split-mine-k3-seed0.png").exists()

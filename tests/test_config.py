@@ -126,7 +126,7 @@ BAD_SETTINGS = [
     ("um", "helpers", 0), ("um", "helpers", -1), ("um", "mc_samples", 0), ("um", "refresh_every", 0), ("um", "candidates", -1),
     ("um", "search_rounds", -1), ("um", "warmup_epochs", -1), ("fixavg", "threshold", -0.1), ("fixavg", "lambda_u", -1.0),
     ("fixavg", "lambda_u", NAN), ("fixavg", "threshold", NAN), ("fixprox", "prox", 0.0), ("fixprox", "prox", NAN),
-    ("fixprox", "prox", INF), ("pfedme", "inner_steps", 0), ("pfedme", "personal_lr", 0.0), ("pfedme", "personal_lr", INF),
+    ("fixprox", "prox", INF), ("pfedme", "inner_steps", 0), ("pfedme", "outer_lr", 0.0), ("pfedme", "outer_lr", INF),
     ("pfedme", "server_mix", 0.0), ("fixavg-ft", "finetune_epochs", 0), ("fedper", "personal_layers", 0),
     ("lg-fedavg", "global_layers", 0), ("lg-fedavg", "fedavg_rounds", -1), ("mix", "prox", 0.0),
 ]  # fmt: skip

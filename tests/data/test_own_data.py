@@ -124,6 +124,7 @@ def test_an_npz_may_say_whose_its_pictures_are(clients, tmp_path):
     assert dataset.owners is not None
     assert dataset.owners.dtype == np.int64
     assert dataset.owners.tolist() == [1, 0, 1, 0, 1, 0], "numbered in the order of names"
+    assert dataset.clients == (("north", "south") if clients[0] == "south" else ("-2", "7"))
     assert clients_in(Path(path)) == 2
 
 
@@ -136,6 +137,7 @@ def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
     assert (dataset.classes, dataset.labels.tolist()) == (("cat", "owl"), [0, 0, 0, 0, 0, 0, 1, 1])
     assert dataset.owners is not None
     assert dataset.owners.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert dataset.clients == ("north", "south")
     assert clients_in(tmp_path) == 2
     assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/cat/2.png", "south/cat/0.png"]
     (tmp_path / "north" / "notes.txt").touch()

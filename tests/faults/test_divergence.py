@@ -46,8 +46,3 @@ def test_the_client_and_the_round_are_named(tmp_path: Path, value: float, monkey
         start(tmp_path / "run", "fixavg", checkpoint_every=1)
     assert checkpoints(tmp_path / "run") == ["round-000001", "round-000002"]
     assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 2
-
-
-def test_pfedme_diverges_by_its_own_learning_rate(tmp_path: Path):
-    with pytest.raises(KithkinError, match=r"client \d in round 1"):
-        start(tmp_path / "run", "pfedme", personal_lr=1e30)

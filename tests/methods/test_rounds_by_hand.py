@@ -62,8 +62,8 @@ AVERAGING = [
     ),
     (  # the anchors went half as far, so their mean adds 3.5, and beta goes half of that
         "pfedme",
-        {"prox": 2.0, "outer_lr": 0.25, "personal_lr": 0.0625, "inner_steps": 3, "server_mix": 0.5},
-        Recipe("fixmatch", 2, 4, lr=0.0625, momentum=0.0, prox=2.0, inner_steps=3, anchor_rate=0.5, flip=True),
+        {"prox": 2.0, "outer_lr": 0.25, "inner_steps": 3, "server_mix": 0.5},
+        Recipe("fixmatch", 2, 4, lr=0.125, momentum=0.0, prox=2.0, inner_steps=3, anchor_rate=0.5, flip=True),
         7,
         [11.75, 21.75, 31.75, 41.75, 51.75, 61.75, 71.75],
         *[[11.75, 21.75, 31.75, 41.75, 51.75, 61.75, 71.75]] * 2,
@@ -201,9 +201,9 @@ def test_layers_kept_or_shared_are_a_setting():
     assert make("fixprox").shared.int().tolist() == ALL
 
 
-def test_pfedme_takes_its_original_defaults():
+def test_pfedme_takes_its_original_defaults_but_the_usual_learning_rate():
     recipe = make("pfedme").recipe
-    assert (recipe.prox, recipe.inner_steps, recipe.lr, recipe.momentum) == (15, 5, 0.09, 0)
+    assert (recipe.prox, recipe.inner_steps, recipe.lr, recipe.momentum) == (15, 5, 0.125, 0)
     assert recipe.anchor_rate == pytest.approx(0.005 * 15)
     assert make("pfedme").beta == 1
 

@@ -34,7 +34,6 @@ AT_LEAST_ZERO = {
 }
 ABOVE_ZERO = {
     "prox": ["fixprox", "fedprox-sl", "mix", "pfedme"],
-    "personal_lr": ["pfedme"],
     "outer_lr": ["pfedme"],
     "server_mix": ["pfedme"],
     "smoothing": ["um-plus"],

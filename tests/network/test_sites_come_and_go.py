@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake import Federation, figures
+from fake import Federation, figures, terms_of
 from flwr.app import Message
 from torch import Tensor
 
 from kithkin.federation import World
 from kithkin.methods.um import Pool, UmState
 from kithkin.network.courier import FlowerCourier
+from kithkin.network.server import Company
 from kithkin.network.site import Site
+from kithkin.network.terms import Seat
 from kithkin.network.wire import Answer
 from kithkin.record import checkpoint
 
@@ -212,3 +215,11 @@ def test_an_old_backup_of_the_server_gets_the_newest_models_from_the_sites(tmp_p
     assert isinstance(world.server.models[0].w, Tensor)
     assert world.server.models[0].version == newest.version == 4
     assert (world.server.models[0].w == newest.w).all()
+
+
+def test_the_servers_record_names_the_sites_of_its_file(tmp_path: Path):
+    roster = SimpleNamespace(file=SimpleNamespace(sites=(Seat(2, "north"), Seat(0, "south"))))
+    company = Company(terms_of("fixavg"), Any, Any, SimpleNamespace(roster=roster), tmp_path)  # type: ignore[arg-type]
+    assert company.client_names == ("south", "1", "north")
+    roster.file = None
+    assert company.client_names == (), "sites that are simulated have no names"

@@ -74,8 +74,7 @@ def test_every_method_is_tuned_on_the_same_rates_with_a_seed_that_no_table_has()
     assert cells == RECIPES["tuning"].plan(Plan("short", "tuned", 1))
     for method in ALL:
         mine = [c for c in cells if c.row == ("cifar-10", method)]
-        own = [c.settings.personal_lr if method == "pfedme" else c.config.lr for c in mine]
-        assert sorted(own) == [3e-4, 1e-3, 3e-3, 1e-2]
+        assert sorted(c.config.lr for c in mine) == [3e-4, 1e-3, 3e-3, 1e-2]
     for c in cells:
         assert (c.config.rounds, c.config.sample_rate, c.config.alpha, c.config.seed) == (60, 0.1, 0.5, 100)
     assert all(c.config.seed < 20 for c in RECIPES["cifar-10"].plan(Plan("paper", "tuned", 20)))
@@ -96,7 +95,7 @@ def test_tuned_rates_are_those_that_the_committed_grid_settled():
     assert len(choices) >= 12
     for (data, method), best in choices.items():
         (cell,) = Plan("paper", "tuned", 1).cells("", "", data, method, 0.5)
-        assert (cell.settings.personal_lr if method == "pfedme" else cell.config.lr) == best, (data, method)
+        assert cell.config.lr == best, (data, method)
 
 
 def test_harmed_are_those_who_end_more_than_three_points_below_local_of_the_same_seed(tmp_path: Path):
@@ -123,12 +122,11 @@ def test_every_part_of_um_plus_is_taken_away_by_itself(tmp_path: Path):
 
 
 def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}, "pfedme": {"personal_lr": 0.25}})
+    monkeypatch.setitem(TUNED, "fashion-mnist", {"fixavg": {"lr": 0.125}})
     tuned = Plan("paper", "tuned", 1)
     at = {c.row: c for c in RECIPES["fashion-mnist"].plan(tuned)}
     assert at["um"].config.lr == DEFAULTS["fashion-mnist"]["lr"]
     assert at["fixavg"].config.lr == 0.125
-    assert at["pfedme"].settings.personal_lr == 0.25
     assert {c.config.lr for c in RECIPES["fashion-mnist"].plan(PAPER)} == {1e-4}
 
 

@@ -27,6 +27,7 @@ def spread(runs: dict[str, Path], tmp_path: Path) -> Path:
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest |= {"terms": {}, "split_hash": None, "machine": {"device": "network", "compute": "flower", "processes": 20}}
     manifest["config"]["data"] = "x-rays of three hospitals"
+    manifest["client_names"] = ["north", "<b>south</b>", *map(str, range(2, 12))]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     audit = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
     silent = {"by_class": [], "by_entropy": [], "by_helper": {}}

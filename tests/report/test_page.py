@@ -203,6 +203,12 @@ def test_the_page_of_a_federation_over_the_network(view: Any, spread: Path, tmp_
     assert drawn["audit"] == drawn["curve"] == drawn["graph"] == "yes"
     assert "tell the sums alone" in tab.inner_text("#by-class")
     assert not tab.locator("#stretch").count()
+    tab.select_option("#client", label="1 (<b>south</b>)")
+    assert tab.inner_text("#chosen") == "Client 1 (<b>south</b>)"
+    tab.select_option("#client", label="7")
+    assert tab.inner_text("#chosen") == "Client 7"
+    tab.click("#graph summary")
+    assert "0 (north)" in tab.inner_text("#graph table")
 
 
 def test_a_page_that_reads_itself_again_keeps_the_choice(view: Any, runs: dict[str, Path], tmp_path: Path):

@@ -23,23 +23,23 @@ _SAVE = "Save it with numpy.savez(PATH, images=..., labels=...): uint8 pictures 
 
 def read_own(path: Path) -> Dataset:
     """The data set at this path; its name is the path's own."""
-    images, labels, classes, owners = _read_folder(path) if path.is_dir() else _read_npz(path)
+    images, labels, classes, owners, clients = _read_folder(path) if path.is_dir() else _read_npz(path)
     if len(classes) < 2:
         raise KithkinError(f"{path} has pictures of one class only.", "Give at least two classes: one cannot be learnt.")
     name = path.resolve().name if path.is_dir() else path.stem
-    return Dataset(name, np.ascontiguousarray(images), labels, classes, False, owners)
+    return Dataset(name, np.ascontiguousarray(images), labels, classes, False, owners, clients)
 
 
 def clients_in(path: Path) -> int | None:
     """How many clients the pictures belong to, where the data says so; what is wrong with it is told when it is read."""
     try:
         if path.is_dir():
-            owners = listing(path).owners
+            names = listing(path).clients
         else:
-            owners = _owners(path, _arrays(path, ("clients",))["clients"]) if path.is_file() else None
+            names = _owners(path, _arrays(path, ("clients",))["clients"])[1] if path.is_file() else ()
     except (KithkinError, OSError):
         return None
-    return int(owners.max()) + 1 if owners is not None and len(owners) else None
+    return len(names) or None
 
 
 def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) -> Dataset:
@@ -105,16 +105,19 @@ def read_unlabelled(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
     return images
 
 
-def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray | None]:
+Parts = tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray | None, tuple[str, ...]]  # of a Dataset, but name and flip
+
+
+def _read_npz(path: Path) -> Parts:
     arrays = _arrays(path, ("images", "labels"), ("clients",))
     images = as_pictures(path, arrays["images"])
     labels, classes = _labels(path, arrays["labels"])
     _same_number(path, images, labels)
     if "clients" not in arrays:
-        return images, labels, classes, None
-    owners = _owners(path, arrays["clients"])
+        return images, labels, classes, None, ()
+    owners, names = _owners(path, arrays["clients"])
     _same_number(path, images, owners, "client")
-    return images, labels, classes, owners
+    return images, labels, classes, owners, names
 
 
 def _same_number(path: Path, images: np.ndarray, labels: np.ndarray, what: str = "label") -> None:
@@ -124,9 +127,10 @@ def _same_number(path: Path, images: np.ndarray, labels: np.ndarray, what: str =
         )
 
 
-def _owners(path: Path, clients: np.ndarray) -> np.ndarray:
-    """The clients, numbered from 0 in the order of their names or numbers."""
-    return np.unique(_flat(path, clients, "client"), return_inverse=True)[1].astype(np.int64)
+def _owners(path: Path, clients: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The clients, numbered from 0 in the order of their names or numbers; and these."""
+    values, owners = np.unique(_flat(path, clients, "client"), return_inverse=True)
+    return owners.astype(np.int64), tuple(_names(values))
 
 
 def _arrays(path: Path, keys: Sequence[str], may: Sequence[str] = ()) -> dict[str, np.ndarray]:
@@ -217,9 +221,9 @@ def _names(values: np.ndarray) -> list[str]:
     return [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
 
-def _read_folder(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray | None]:
+def _read_folder(path: Path) -> Parts:
     found = listing(path)
-    return _open_all(found.files), np.array(found.labels, np.int64), found.classes, found.owners
+    return _open_all(found.files), np.array(found.labels, np.int64), found.classes, found.owners, found.clients
 
 
 def _open_all(files: Sequence[Path], picture: tuple[int, ...] | None = None) -> np.ndarray:
@@ -239,6 +243,7 @@ class Listing:
     labels: list[int]
     classes: tuple[str, ...]
     owners: np.ndarray | None = None
+    clients: tuple[str, ...] = ()
 
 
 def listing(path: Path) -> Listing:
@@ -254,7 +259,8 @@ def listing(path: Path) -> Listing:
     classes = tuple(sorted({name for one in each for name in one.classes}))
     files = [file for one in each for file in one.files]
     labels = [classes.index(one.classes[label]) for one in each for label in one.labels]
-    return Listing(files, labels, classes, np.repeat(np.arange(len(each)), [len(one.files) for one in each]))
+    owners = np.repeat(np.arange(len(each)), [len(one.files) for one in each])
+    return Listing(files, labels, classes, owners, tuple(folder.name for folder in folders))
 
 
 def _folders(path: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kithkin.config import Alpha
-from kithkin.data.dataset import Dataset
+from kithkin.data.dataset import Dataset, called
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
 
@@ -75,7 +75,7 @@ def split_of(dataset: Dataset, clients: int, alpha: Alpha | None, seed: int, lab
         own = generator(seed, "split", "own", k).permutation(np.flatnonzero(dataset.owners == k))
         train, val, test = _parts(own)
         if not (len(train) and len(test)):
-            problem = f"Client {k} of {dataset.name}, in the order of names, has {len(own)} pictures."
+            problem = f"Client {called(k, dataset.clients)} of {dataset.name} has {len(own)} pictures."
             raise KithkinError(problem, "Give each client three or more, or leave it out.")
         shares.append(_share(seed, k, label_ratio, train, val, test))
     return Split(tuple(shares), dataset.labels.astype("<i8").tobytes() + "\n".join(dataset.classes).encode())

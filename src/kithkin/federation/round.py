@@ -66,7 +66,7 @@ def _check_losses(losses: dict[int, Tensor], t: int) -> None:
         where = f"in round {t}" if t else "in the warm-up"
         raise KithkinError(
             f"The loss of client {k} {where} is not a number: training diverged.",
-            "Give a smaller --lr (pfedme: --personal-lr); `kithkin resume` would meet the same again.",
+            "Give a smaller --lr; `kithkin resume` would meet the same again.",
         )
 
 

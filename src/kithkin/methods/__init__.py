@@ -157,7 +157,7 @@ def _lg_fedavg(s: LgSettings, at: Setting) -> FedAvg:
 
 
 def _pfedme(s: MeSettings, at: Setting) -> FedAvg:
-    return pfedme(_fedavg(s, at), s.prox, s.outer_lr, s.server_mix, s.personal_lr, s.inner_steps)
+    return pfedme(_fedavg(s, at), s.prox, s.outer_lr, s.server_mix, s.inner_steps)
 
 
 def _tuned(s: TuneSettings, at: Setting) -> FedAvg:

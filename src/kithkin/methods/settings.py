@@ -110,9 +110,7 @@ class MeSettings(AvgSettings):
     prox: float = 15.0
     """lambda, how strongly the personal model is held near w."""
     inner_steps: int = 5
-    """K, steps on each batch towards the personal model."""
-    personal_lr: float = 0.09
-    """Learning rate of those steps, which have no momentum: it stands in for --lr."""
+    """K, steps on each batch towards the personal model, at --lr and without momentum."""
     outer_lr: float = 0.005
     """eta, how far w follows after each batch (times lambda)."""
     server_mix: float = 1.0
@@ -167,7 +165,7 @@ def check(settings: Any, clients: int) -> None:
         raise bad("moved", values["moved"], "must lie in [0, 1]")
     if not 0 <= values.get("server_momentum", 0) < 1:
         raise bad("server_momentum", values["server_momentum"], "must lie in [0, 1)")
-    for field in ("prox", "personal_lr", "outer_lr", "server_mix", "smoothing"):
+    for field in ("prox", "outer_lr", "server_mix", "smoothing"):
         if field in values and not values[field] > 0:
             why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
             raise bad(field, values[field], "must be above 0" + why)

@@ -59,6 +59,12 @@ class Company:
     def picture(self) -> tuple[int, ...]:
         return self.terms.shape
 
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        file = self.courier.roster.file
+        seats = {seat.number: seat.name for seat in file.sites} if file else {}
+        return tuple(seats.get(k, str(k)) for k in range(self.terms.places)) if seats else ()
+
     def ready(self, world: World) -> World:
         """Wait until enough sites are there. Who came back with nothing gets its own model again, and a new list."""
         roster = self.courier.roster

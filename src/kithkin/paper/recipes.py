@@ -186,7 +186,7 @@ def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
     runs = {(cell.config.data, cell.config.method) for cells in grid.wanted.values() for cell in cells}
     texts: list[str] = []
     for data, method in sorted(runs) if plan.rate == "tuned" else ():
-        flags = {k: v for k, v in TUNED.get(data, {}).get(method, {}).items() if k not in ("lr", "personal_lr")}
+        flags = {k: v for k, v in TUNED.get(data, {}).get(method, {}).items() if k != "lr"}
         texts += [f"{method} on {data} with {', '.join(in_words(flags))}"] if flags else []
     return f" ({'; '.join(texts)})" if texts else ""
 

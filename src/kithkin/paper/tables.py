@@ -186,7 +186,7 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
     for data in MAIN[:1] if small else (*MAIN, "organamnist"):
         for lr in GRID:
             for method in methods[:: len(methods) - 1] if small else methods:
-                own: dict[str, Any] = {"personal_lr" if method == "pfedme" else "lr": lr}
+                own: dict[str, Any] = {"lr": lr}
                 own |= {} if small else {"eval_every": 10, "rounds": SHORT["*"], "sample_rate": PAPER["*"]["sample_rate"]}
                 for cell in plan.cells((data, method), lr, data, method, 0.5, **own):
                     yield replace(cell, config=replace(cell.config, seed=TUNING_SEED))

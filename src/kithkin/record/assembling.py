@@ -51,6 +51,11 @@ class Troupe(Protocol):
         """Channels, height and width."""
         ...
 
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """Of the clients, where they have any."""
+        ...
+
     def ready(self, world: World) -> World:
         """The world as the next round finds it; may wait for clients."""
         ...
@@ -91,6 +96,7 @@ class Federation:
     names: tuple[str, ...]  # of the classes
     build: Build  # the network
     flip: bool  # whether a mirror image keeps its label
+    client_names: tuple[str, ...]  # where the data names its clients, and each keeps its own
 
     @property
     def classes(self) -> int:
@@ -155,6 +161,7 @@ def manifest_of(troupe: Troupe, settings: Any) -> dict[str, Any]:
         "model_numbers": troupe.w0.numel(),
         "sources": sources(troupe.config),
         "classes": list(troupe.names),
+        "client_names": list(troupe.client_names),
         "picture": list(troupe.picture),
         "machine": troupe.machine(),
         "versions": {
@@ -213,7 +220,8 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
     flip = config.flips(dataset.flip)
-    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip)
+    names = dataset.clients if config.alpha == "given" else ()
+    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip, names)
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:

@@ -53,6 +53,10 @@ const shown = () => DATA.runs
   .filter(({ run }) => !state.hidden.has(run.folder));
 const current = () => DATA.runs[state.run];
 const several = () => DATA.runs.length > 1;
+const called = (run, k) => { // a client by its number and, where it has another name, by that
+  const name = run.client_names[k] ?? `${k}`;
+  return name === `${k}` ? name : `${k} (${name})`;
+};
 const className = (run, c) => String(run.split?.classes[c] ?? `class ${c}`);
 
 // ---------------------------------------------------------------- one plot

@@ -37,7 +37,7 @@ function scatterCard(withGain) {
   const sets = () => shown().filter(({ run }) => run.clients?.[state.x] && run.clients[state.y]);
   const told = (run, k) => {
     const c = run.clients, gain = there(c.gain?.[k]) ? `, gain ${points(c.gain[k])}` : "";
-    return [`${run.name}, client ${k}`, `accuracy ${pct(c.test[k])}${gain}`,
+    return [`${run.name}, client ${called(run, k)}`, `accuracy ${pct(c.test[k])}${gain}`,
       `${count(c.labelled[k])} of ${count(c.size[k])} pictures labelled`,
       c.class && `mostly ${className(run, c.class[k])}`].filter(Boolean).join("\n");
   };
@@ -55,8 +55,8 @@ function scatterCard(withGain) {
     alt: () => `${state.y === "gain" ? "Gain over local" : "Accuracy"} by ${state.x === "ratio" ? "label ratio" : "size"}: `
       + sets().map(({ run }) => `${run.name}, ${run.clients.test.length} clients`).join("; "),
     table: () => [["run", "client", "label ratio", "pictures", "accuracy", "gain"],
-      sets().flatMap(({ run: { name, clients: c } }) =>
-        c.test.map((t, k) => [name, k, pct(c.ratio[k]), count(c.size[k]), pct(t), points(c.gain?.[k])]))],
+      sets().flatMap(({ run, run: { clients: c } }) =>
+        c.test.map((t, k) => [run.name, called(run, k), pct(c.ratio[k]), count(c.size[k]), pct(t), points(c.gain?.[k])]))],
     draw: width => {
       if (!sets().length) return "Nothing to show: accuracies or the sizes of the clients are not on record.";
       const [low, high] = bounds(sets().flatMap(({ run }) => run.clients[state.y]));
@@ -254,9 +254,9 @@ function graphCard(run, nothing) {
     }
   };
   const told = (k, helping) => {
-    const names = pairs(listOf(run)[k]).filter(([j]) => j !== k).map(([j, r]) => `${j} (${r.toFixed(2)})`).join(", ");
+    const names = pairs(listOf(run)[k]).filter(([j]) => j !== k).map(([j, r]) => `${called(run, j)}: ${r.toFixed(2)}`).join(", ");
     const mostly = groups ? `, mostly ${className(run, groups[k])}` : "";
-    return `client ${k}${mostly}\nhelps ${helping}\nhelped by ${names || "nobody"}`;
+    return `client ${called(run, k)}${mostly}\nhelps ${helping}\nhelped by ${names || "nobody"}`;
   };
   return card("graph", "w8", `Helper graph${several() ? ` of ${run.name}` : ""}`, {
     caption: (groups ? "Clients stand by the class that they have most of; a line has its helper's colour."
@@ -266,19 +266,19 @@ function graphCard(run, nothing) {
     controls: net && [
       slider("step", "Round of the helper graph", net.round.length - 1, state.step, i => `round ${net.round[i]}`,
         i => { state.step = i; redraw("graph", "person"); }),
-      choice("client", [["", "all"], ...listOf(run).map((_, k) => [k, k])], state.client ?? "",
+      choice("client", [["", "all"], ...listOf(run).map((_, k) => [k, called(run, k)])], state.client ?? "",
         v => select(v === "" ? null : +v), "client"),
     ],
     tall: 620,
     alt: () => {
       const top = timesHelping(run).map((n, k) => [n, k]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-      const most = top.map(([n, k]) => `client ${k} helps ${n}`).join(", ");
+      const most = top.map(([n, k]) => `client ${called(run, k)} helps ${n}`).join(", ");
       return `Round ${net.round[state.step]}: ${listOf(run).length} clients; most asked for help: ${most}`;
     },
     table: () => {
-      const helping = timesHelping(run), name = (j, k) => j === k ? "itself" : j;
-      return [["client", "helpers (relation)", "helps"], listOf(run).map((row, k) =>
-        [k, pairs(row).map(([j, r]) => `${name(j, k)} (${r.toFixed(2)})`).join(", "), helping[k]])];
+      const helping = timesHelping(run), name = (j, k) => j === k ? "itself" : called(run, j);
+      return [["client", "helpers: relation", "helps"], listOf(run).map((row, k) =>
+        [called(run, k), pairs(row).map(([j, r]) => `${name(j, k)}: ${r.toFixed(2)}`).join(", "), helping[k]])];
     },
     draw: width => {
       if (nothing) return nothing;
@@ -307,7 +307,7 @@ function graphCard(run, nothing) {
 function personCard(run, nothing) {
   return card("person", "", "The chosen client", {
     caption: "Its own test accuracy over rounds (thin: mean of all clients), and its helpers at the round shown.",
-    alt: () => `Accuracy of client ${state.client} over rounds; the last: ${pct(run.clients.paths.test.at(-1)[state.client])}`,
+    alt: () => `Accuracy of client ${called(run, state.client)} over rounds; the last: ${pct(run.clients.paths.test.at(-1)[state.client])}`,
     draw: width => {
       if (nothing) return nothing;
       const k = state.client, c = run.clients;
@@ -319,7 +319,7 @@ function personCard(run, nothing) {
         c?.class && ["mostly", className(run, c.class[k])],
         ["helps", `${timesHelping(run)[k]} clients`],
       ].filter(Boolean);
-      const box = h("div", {}, h("p", { class: "muted" }, h("strong", { id: "chosen" }, `Client ${k}`)),
+      const box = h("div", {}, h("p", { class: "muted" }, h("strong", { id: "chosen" }, `Client ${called(run, k)}`)),
         h("dl", { class: "facts" }, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
       if (c?.paths) {
         const { round, test } = c.paths, upright = { ...shares(), ticks: [0, .5, 1] };
@@ -328,7 +328,7 @@ function personCard(run, nothing) {
         line(p, round, test.map(row => row[k]), "var(--accent)", "", 2.4);
         box.append(p.svg);
       }
-      const name = j => j === k ? `${j} (itself)` : j;
+      const name = j => j === k ? `${j}, itself` : called(run, j);
       box.append(tableOf(["helper", "relation", "its accuracy"],
         pairs(listOf(run)[k]).map(([j, r]) => [name(j), r.toFixed(3), pct(c?.test[j])]), "Helpers"));
       return box;
@@ -463,9 +463,9 @@ function byHelperCard(run, counts, nothing) {
     .filter(r => r.n).sort((a, b) => b.n - a.n);
   return card("by-helper", "w4", "By the model that gave them", {
     caption: "A dot is a model: how many labels it gave, and how many of them were wrong.",
-    alt: () => rows().slice(0, 3).map(r => `client ${r.k} gave ${count(r.n)}, ${percent(r.error)} wrong`).join("; "),
+    alt: () => rows().slice(0, 3).map(r => `client ${called(run, r.k)} gave ${count(r.n)}, ${percent(r.error)} wrong`).join("; "),
     table: () => [["model of client", "given", "wrong", "error"],
-      rows().map(r => [r.k, count(r.n), count(r.wrong), pct(r.error)])],
+      rows().map(r => [called(run, r.k), count(r.n), count(r.wrong), pct(r.error)])],
     draw: width => {
       if (nothing) return nothing;
       if (!rows().length) return "No label was taken in these rounds.";
@@ -477,7 +477,7 @@ function byHelperCard(run, counts, nothing) {
           cx: x, cy: y, r: mine ? r + 2 : r, fill: given(c) ? hue(c) : "var(--c0)", "fill-opacity": .8,
           stroke: mine ? "var(--ink)" : "var(--card)", "stroke-width": mine ? 2.5 : 1,
         }));
-        const text = `model of client ${k}\n${count(wrong)} wrong of ${count(n)} labels`;
+        const text = `model of client ${called(run, k)}\n${count(wrong)} wrong of ${count(n)} labels`;
         return { x, y, r, pick: () => select(k), text: given(c) ? `${text}\nmostly ${className(run, c)}` : text };
       }));
       return p.svg;
@@ -600,7 +600,7 @@ function confusionCard(run, nothing) {
 function featuresCard(run, nothing) {
   const f = run.features, classes = [...new Set(f?.class)].sort((a, b) => a - b);
   return card("features", "w6", "Latent features", {
-    caption: "t-SNE of the last hidden layer" + (f ? ` of client ${f.model_of}'s model, for test pictures of all clients. `
+    caption: "t-SNE of the last hidden layer" + (f ? ` of the model of client ${called(run, f.model_of)}, for test pictures of all clients. `
       + "Personal models have no space in common, so it is the one with the best validation accuracy." : "."),
     key: () => classes.map(c => [className(run, c), hue(c), "dot"]),
     alt: () => `${f.x.length} pictures in ${classes.length} classes`,
@@ -614,7 +614,7 @@ function featuresCard(run, nothing) {
       for (const [c, d] of dots) svg.append(s("path", { d, fill: hue(c), "fill-opacity": .8 }));
       hover(svg, f.x.map((x, i) => {
         const k = f.client[i];
-        return { x: X(x), y: Y(f.y[i]), text: `${className(run, f.class[i])}\nof client ${k}`, pick: () => select(k) };
+        return { x: X(x), y: Y(f.y[i]), text: `${className(run, f.class[i])}\nof client ${called(run, k)}`, pick: () => select(k) };
       }), 12);
       return svg;
     },
@@ -636,7 +636,7 @@ function splitCard(run) {
     alt: () => `${d.every.length} clients, ${names.length} classes, ${count(total(d.every.flat()))} training pictures, `
       + `${count(total(d.labelled.flat()))} labelled`,
     table: () => [["client", "labelled", ...names],
-      d.every.map((row, k) => [k, count(total(d.labelled[k])), ...row.map(count)])],
+      d.every.map((row, k) => [called(run, k), count(total(d.labelled[k])), ...row.map(count)])],
     draw: width => {
       if (!d) return `The data set of ${run.name} is not here.`;
       const K = d.every.length, C = names.length, left = 14 + 7 * Math.max(...names.map(name => shorten(name, 13).length), 5);
@@ -652,7 +652,7 @@ function splitCard(run) {
           if (!n) return;
           every += disc(x, y, Math.max(1, radius(n)));
           if (labelled) known += disc(x, y, Math.max(.7, radius(labelled)));
-          const text = `client ${k}, ${names[c]}\n${count(n)} pictures, ${count(labelled)} labelled`;
+          const text = `client ${called(run, k)}, ${names[c]}\n${count(n)} pictures, ${count(labelled)} labelled`;
           spots.push({ x, y, r: radius(n), pick: () => select(k), text });
         });
         const bar = height => `M${x - wide / 2},${base}h${wide}v${(-height).toFixed(1)}h${-wide}Z`;

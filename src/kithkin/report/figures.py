@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from kithkin.data import called
 from kithkin.record.folder import disk_errors, write_whole
 
 # Okabe and Ito's colours, told apart by colour-blind eyes, and three more for sets with many classes; as in page.css.
@@ -299,7 +300,9 @@ def confusion(run: Run) -> Figure:
 
 def features(run: Run) -> Figure:
     f = run["features"]
-    figure, axes = sheet(f"Latent features: {run['name']}, model of client {f['model_of']}", size=(4.8, 4.2))
+    figure, axes = sheet(
+        f"Latent features: {run['name']}, model of client {called(f['model_of'], run['client_names'])}", size=(4.8, 4.2)
+    )
     axes.axis("off")
     names = names_of_classes(run, max(f["class"]) + 1)
     for c in sorted(set(f["class"])):

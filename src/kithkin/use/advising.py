@@ -59,7 +59,7 @@ def advise(client: LoadedClient, names: list[str], images: np.ndarray, budget: i
     if budget < 1:
         raise KithkinError(f"A budget of {budget} buys no label.", "Give --budget 1 or more.")
     if not len(images):
-        raise KithkinError(f"Client {client.number} has no unlabelled pictures.", "Name pictures to choose from.")
+        raise KithkinError(f"Client {client} has no unlabelled pictures.", "Name pictures to choose from.")
     answers = client.predict(images)
     chosen = typical(features(client, images), answers.entropy, budget)
     picked = Predictions(answers.names, answers.probabilities[chosen], answers.entropy[chosen])

@@ -29,7 +29,7 @@ SOME_SKIPPED = 3  # exit code: done, but some of the pictures could not be taken
 def predict(
     run: Path,
     pictures: tuple[Path, ...],
-    client: int | None = None,
+    client: str | None = None,
     vote: bool = False,
     passes: int | None = None,
     format: Literal["table", "csv", "json"] = "table",
@@ -44,7 +44,7 @@ def predict(
     Args:
         run: Folder of a finished run, or of a newcomer.
         pictures: Picture files, folders of them, or npz files with an array `images`.
-        client: Whose model answers; may be left out where there is one alone.
+        client: Whose model answers, by number or name; may be left out where there is one alone.
         vote: Ask the client's helpers too (um, um-plus).
         passes: Dropout passes behind the entropy; left out, as many as the run took.
         format: How the answers are written; json has the probabilities of all classes.
@@ -105,7 +105,7 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
 def advise(
     run: Path,
     pictures: tyro.conf.Positional[tuple[Path, ...]] = (),
-    client: int | None = None,
+    client: str | None = None,
     budget: int = 20,
     out: Path | None = None,
     device: str = "auto",
@@ -118,7 +118,7 @@ def advise(
     Args:
         run: Folder of a finished run, or of a newcomer.
         pictures: Unlabelled pictures to choose from: files, folders, npz files; left out, those that the client has in the run.
-        client: Whose model; may be left out where there is one alone.
+        client: Whose model, by number or name; may be left out where there is one alone.
         budget: How many pictures can be labelled.
         out: Folder for labels-wanted.csv and labels-wanted.png; left out, advice-NUMBER in this folder.
         device: auto, cpu, cuda or cuda:N.
@@ -140,7 +140,7 @@ def advise(
     ]
     folder = out or Path(f"advice-{who.number}")
     table, sheet = folder / "labels-wanted.csv", folder / "labels-wanted.png"
-    title = f"client {who.number} of {run.resolve().name}: {len(rows)} of {len(names)} pictures to label next"
+    title = f"client {who} of {run.resolve().name}: {len(rows)} of {len(names)} pictures to label next"
     with disk_errors(folder, "Give another --out."):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(table, lambda draft: write_text(draft, as_csv(rows)))
@@ -150,12 +150,12 @@ def advise(
         sys.exit(SOME_SKIPPED)
 
 
-def export(run: Path, client: int | None = None, format: Format = "safetensors", out: Path | None = None) -> None:
+def export(run: Path, client: str | None = None, format: Format = "safetensors", out: Path | None = None) -> None:
     """Write a client's model into one file, with preprocessing, class names and picture shape inside, and check its answers.
 
     Args:
         run: Folder of a finished run, or of a newcomer.
-        client: Whose model; may be left out where there is one alone.
+        client: Whose model, by number or name; may be left out where there is one alone.
         format: safetensors (tensors), torch-export (for torch.export.load) or onnx (for onnxruntime).
         out: The file; left out, client-NUMBER with the format's ending, in this folder.
     """

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from kithkin.config import RunConfig, from_json, some
+from kithkin.data import called, resolved
 from kithkin.data import load as load_data
-from kithkin.data import resolved
 from kithkin.data.own import as_pictures, fits
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
@@ -58,6 +58,11 @@ class LoadedRun:
     picture: tuple[int, int, int]  # [C, H, W]
 
     @property
+    def client_names(self) -> tuple[str, ...]:
+        """Where the run's clients have any."""
+        return tuple(self.manifest.get("client_names") or ())
+
+    @property
     def passes(self) -> int:
         """T of the run."""
         return self.manifest["settings"].get("mc_samples", PASSES)
@@ -76,15 +81,16 @@ class LoadedRun:
         """What the record says of each client."""
         return {line["client"]: line for line in self.folder.read_lines(self.folder.clients)}
 
-    def client(self, number: int | None = None) -> LoadedClient:
-        """One client, by its number; without one the only client there is."""
-        known = sorted(self.models.clients)
-        if number is None and len(known) == 1:
+    def client(self, who: int | str | None = None) -> LoadedClient:
+        """One client, by its number or, where it has one, its name; without either the only client there is."""
+        known, names = sorted(self.models.clients), self.client_names
+        if who is None and len(known) == 1:
             return LoadedClient(self, known[0])
+        number = int(who or 0) if str(who).isdecimal() else names.index(str(who)) if who in names else None
         if number is None or number not in known:
-            what = "No client is named." if number is None else f"There is no client {number}."
+            what = "No client is named." if who is None else f"There is no client {who}."
             where = f"from {known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]}"
-            raise KithkinError(what, f"Give --client {where}.")
+            raise KithkinError(what, f"Give --client {where}{', or a name such as ' + names[0] if names else ''}.")
         return LoadedClient(self, number)
 
     def batch(self, x: np.ndarray | Tensor, what: object = "The array") -> Tensor:
@@ -100,6 +106,9 @@ class LoadedClient:
 
     run: LoadedRun
     number: int
+
+    def __str__(self) -> str:
+        return called(self.number, self.run.client_names)
 
     @cached_property
     def weights(self) -> list[Tensor]:
@@ -120,7 +129,7 @@ class LoadedClient:
         found = [(self.run.models.helper(h["client"]), float(h["relation"])) for h in listed if h["client"] in pooled]
         if not found:
             raise KithkinError(
-                f"Client {self.number} of {self.run.folder.path} has no helpers: method {self.run.config.method} keeps no list "
+                f"Client {self} of {self.run.folder.path} has no helpers: method {self.run.config.method} keeps no list "
                 "of them, or the run is from before their models were kept.",
                 "Leave --vote away, or run um or um-plus.",
             )
