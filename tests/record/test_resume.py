@@ -160,7 +160,7 @@ def test_a_run_goes_on_elsewhere_than_it_began(whole: Whole, tmp_path: Path, mon
     assert_same_run(out, whole("fixbn"))
 
 
-@pytest.mark.parametrize("change", ["labels", "names", "size"])
+@pytest.mark.parametrize("change", ["labels", "names", "size", "pixel"])
 def test_other_data_of_the_same_clients_is_noticed(tmp_path: Path, change: str):
     digits = load("digits")
     arrays = {"images": digits.images[:200], "labels": digits.labels[:200] % 3, "clients": np.arange(200) % 6}
@@ -170,8 +170,11 @@ def test_other_data_of_the_same_clients_is_noticed(tmp_path: Path, change: str):
         arrays["labels"] = np.roll(arrays["labels"], 1)
     elif change == "names":
         arrays["labels"] = np.array(["x", "y", "z"])[arrays["labels"]]
-    else:
+    elif change == "size":
         arrays["images"] = np.repeat(arrays["images"], 2, 3)
+    else:
+        arrays["images"] = arrays["images"].copy()
+        arrays["images"][-1, 0, 0, 0] += 1
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(KithkinError, match="The data") as caught:
         resume(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,7 @@ from kithkin import own
 from kithkin.compute import Workers, choose, together
 from kithkin.config import RunConfig, as_json, some
 from kithkin.data import Dataset, Share, Split, load, resolved, split_of, whole_name
+from kithkin.data.official import DIGITS, SOURCES
 from kithkin.errors import KithkinError
 from kithkin.federation import Courier, Exam, LocalCourier, World, cohort
 from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
@@ -97,6 +99,7 @@ class Federation:
     build: Build  # the network
     flip: bool  # whether a mirror image keeps its label
     client_names: tuple[str, ...]  # where the data names its clients, and each keeps its own
+    fingerprint: str | None  # of one's own pictures, which may change; official ones are checked when they are read
 
     @property
     def classes(self) -> int:
@@ -149,7 +152,7 @@ class Federation:
         }
 
     def manifest(self) -> dict[str, Any]:
-        return manifest_of(self, self.settings)
+        return manifest_of(self, self.settings) | {"fingerprint": self.fingerprint}
 
 
 def manifest_of(troupe: Troupe, settings: Any) -> dict[str, Any]:
@@ -221,7 +224,10 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     w0 = initial_vector(build, config.seed).to(home)
     flip = config.flips(dataset.flip)
     names = dataset.clients if config.alpha == "given" else ()
-    return Federation(config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip, names)
+    fingerprint = None if config.data in (DIGITS, *SOURCES) else hashlib.sha256(dataset.images.data).hexdigest()
+    return Federation(
+        config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip, names, fingerprint
+    )
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:

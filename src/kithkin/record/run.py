@@ -145,8 +145,8 @@ def resume(
     federation = assemble(config, settings)
     if federation.split.digest() != split_hash:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
-    now = [list(federation.names), list(federation.picture)]
-    if now != [manifest.get("classes", now[0]), manifest.get("picture", now[1])]:
+    now = {"classes": list(federation.names), "picture": list(federation.picture), "fingerprint": federation.fingerprint}
+    if any(manifest.get(name, value) != value for name, value in now.items()):
         raise KithkinError("The data has other classes or pictures than when the run began.", "Bring back the same data files.")
     for what, sha256 in sources(config).items():
         if manifest.get("sources", {}).get(what) != sha256:
