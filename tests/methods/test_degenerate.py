@@ -145,6 +145,9 @@ def test_pfedme_with_beta_one_sets_the_server_to_the_mean():
     assert torch.equal(merged, method.mean(replies)), "exactly"
     half = replace(method, beta=0.5).merge(world.server, replies, 1).w
     torch.testing.assert_close(half, (world.server.w + merged) / 2)
+    beyond, n = replace(method, beta=2.0).merge(world.server, replies, 1).w, layout_of(normed()).trained
+    torch.testing.assert_close(beyond[:n], (2 * merged - world.server.w)[:n])
+    assert torch.equal(beyond[n:], merged[n:]), "norm statistics stop at the mean: a variance must not fall below zero"
 
 
 def test_lg_fedavg_is_fedavg_in_its_first_rounds():

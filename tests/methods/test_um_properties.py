@@ -6,6 +6,7 @@ cost more uploads than (28) counts, as the last test shows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,7 +19,9 @@ from test_um import START, Village, um
 from kithkin import rng
 from kithkin.compute import Predict
 from kithkin.federation import LocalCourier, World, cohort, open_world, paper_costs, play
+from kithkin.helpers import Helper, Score
 from kithkin.methods.base import Held
+from kithkin.methods.um import sound
 
 
 class Strangers(Village):
@@ -195,3 +198,9 @@ def test_a_share_that_is_rounded_up_can_cost_more_than_28_with_the_share_that_wa
     uploads = case.worlds()[0][-1].ledger.moved["upload"]
     assert uploads == n * START.numel() * 4
     assert asked < uploads <= case.bound
+
+
+def test_models_that_answer_with_no_numbers_are_not_taken_for_helpers():
+    w = torch.zeros(1)
+    helpers = [Helper(k, 1, w, Score(relation, w)) for k, relation in enumerate([0.5, math.nan, math.inf, 0.0])]
+    assert [h.client for h in sound(helpers)] == [0, 3]

@@ -145,7 +145,7 @@ def test_peak_is_amax_and_shares_the_gradient_among_equals(shape: tuple[int, ...
     torch.testing.assert_close(x.grad, y.grad, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(5, 24, 4, 4), (5, 40), (3, 7, 3, 5)])
+@pytest.mark.parametrize("shape", [(5, 24, 4, 4), (5, 40), (3, 7, 3, 5), (3, 5, 8), (3, 4, 2, 2, 2)])
 @pytest.mark.parametrize("dropped", [1, 77, 128, 255])
 def test_dropout_throws_the_references_dice(shape: tuple[int, ...], dropped: int):
     x = draw(*shape)

@@ -154,3 +154,26 @@ def test_a_log_on_a_full_disk_does_not_keep_a_site_from_answering(tmp_path: Path
     monkeypatch.setattr(client, "say", full)
     federation.serve()
     assert "site is left out of round 1: Cannot write: Not a directory." in federation.said()
+
+
+@pytest.mark.parametrize("change", ["one more picture", "another label ratio"])
+def test_pictures_that_change_while_a_run_goes_on_are_not_dealt_anew(change: str, tmp_path: Path):
+    """What was trained on must not be tested on."""
+    folder = init(tmp_path, "--name", "north")
+    federation = Federation(tmp_path / "f", "fixavg", rounds=3, least=2, sample_rate=1.0)
+    seated(federation, 0, folder)
+
+    def before(message: Any) -> None:
+        if message.metadata.group_id != "2":
+            return
+        if change == "one more picture":
+            labelled(tmp_path, DIGITS.images[:201])
+        else:
+            papers = (folder / "site.toml").read_text()
+            (folder / "site.toml").write_text(papers.replace("label_ratio = 1.0", "label_ratio = 0.5"))
+
+    federation.grid.before = before
+    federation.serve()
+    left = [what for what in federation.said() if what.startswith("north is left out")]
+    assert len(left) == 4, left  # of training and exam, in both rounds
+    assert all("have changed since the run began" in what for what in left)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from kithkin.federation import World
 from kithkin.methods.um import Pool, UmState
-from kithkin.network.courier import FlowerCourier
+from kithkin.network import courier
+from kithkin.network.courier import FlowerCourier, Roster
 from kithkin.network.server import Company
 from kithkin.network.site import Site
 from kithkin.network.terms import Seat
@@ -223,3 +224,20 @@ def test_the_servers_record_names_the_sites_of_its_file(tmp_path: Path):
     assert company.client_names == ("south", "1", "north")
     roster.file = None
     assert company.client_names == (), "sites that are simulated have no names"
+
+
+def test_an_exam_waits_for_as_long_as_nobody_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    federation = Federation(tmp_path, "fixavg", rounds=1)
+    nodes, looks = dict(federation.grid.nodes), [0]
+    at_round(federation, 1, federation.grid.nodes.clear, "evaluate.exam")
+    look = Roster.look
+
+    def counted(self: Roster) -> None:
+        looks[0] += 1
+        if looks[0] > 2000:  # more than Python calls within calls
+            federation.grid.nodes.update(nodes)
+        look(self)
+
+    monkeypatch.setattr(Roster, "look", counted)
+    monkeypatch.setattr(courier, "POLL", 0)
+    assert federation.serve().metrics[0]["test_mean"] is not None

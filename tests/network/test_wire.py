@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from fake import Federation, terms_of
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common.serde import recorddict_to_proto
 
+from kithkin.errors import KithkinError
 from kithkin.methods.base import Parcel
-from kithkin.network.terms import craft_of
+from kithkin.nets import layout_of
+from kithkin.network.terms import craft_of, terms_from
 from kithkin.network.wire import BYTES, RefusedError, Wire, digest, parcel_lines, parcels_from
 
 TERMS = {wire: terms_of("fixavg", wire=wire) for wire in ("fp32", "fp16", "bf16")}
@@ -24,7 +27,7 @@ P = CRAFT.w0.numel()
 
 
 def wire_of(name: str) -> Wire:
-    return Wire(TERMS[name], CRAFT.method, CRAFT.w0)
+    return Wire(TERMS[name], CRAFT)
 
 
 def sealed(arrays: list[np.ndarray], note: Any = None, sha: str | None = None) -> RecordDict:
@@ -55,6 +58,13 @@ def spoilt(value: float) -> np.ndarray:
     return w
 
 
+def below_zero() -> np.ndarray:
+    """Its norm statistics turned round: numbers all of them, but the root of a variance is none."""
+    w, n = good(), layout_of(CRAFT.build()).trained
+    w[n:] *= -1
+    return w
+
+
 @pytest.mark.parametrize(
     ("array", "why"),
     [
@@ -70,6 +80,7 @@ def spoilt(value: float) -> np.ndarray:
         (good().astype(np.float16), "float16"),
         (np.zeros(P, np.int64), "int64"),
         (np.zeros(P, "<U4"), "type"),
+        (below_zero(), "answers with no numbers"),
     ],
 )
 def test_a_model_that_cannot_be_is_refused_and_its_sender_named(array: np.ndarray, why: str):
@@ -140,12 +151,23 @@ def test_models_must_be_described(bad: Any):
     assert (back.cause, back.client, back.version, back.size, back.evidence) == ("upload", 9, 2, P, 3)
 
 
+NO_LABELS = {"asked": 0, "taken": 0, "wrong": 0, "by_class": [], "by_entropy": [], "by_helper": {}}
 LIES: dict[str, dict[str, Any]] = {
     "it answers for client": {"client": 0},
     "round 9": {"round": 9},
     "more than it said it has": {"examples": 10**6},
     "no count": {"examples": -1},
     "not finite": {"loss": math.inf},
+    "a number in it is not finite": {"seconds": math.nan},
+    "too large": {"loss": 10**400},
+    "int too large": {"seconds": 10**400},
+    "no attribute": {"audit": NO_LABELS | {"by_helper": []}},
+    "counts of labels cannot be": {"audit": NO_LABELS | {"wrong": 1}},
+    "its counts of labels": {"audit": NO_LABELS | {"by_class": [[1, 2]] * 10, "by_entropy": [[0, 0]] * 10}},
+    "cannot be": {"audit": NO_LABELS | {"asked": 2000}},
+    "of 1 classes in 0 bins": {"audit": NO_LABELS | {"by_class": [[1, 0]]}},
+    "ValueError|unpack": {"audit": NO_LABELS | {"by_class": [[1]] * 10, "by_entropy": [[0, 0]] * 10}},
+    "a helper twice": {"holds": [[2, 1, 0.5], [2, 1, 0.5]]},
     "KeyError|12345": {"holds": [[12345, 1, 0.5]]},
     "describe its models": {"parcels": []},
 }
@@ -186,3 +208,52 @@ def test_a_message_is_its_models_and_less_than_a_kilobyte(method: str, tmp_path:
         node.answer = lambda message, answer=node.answer: weighed(answer(weighed(message)))  # type: ignore[method-assign]
     federation.serve()
     assert 0 < min(extra) <= max(extra) < 1000, "docs/deploy.md has the figures"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda lines, arrays: ([], []), "it sends 0 models"),
+        (lambda lines, arrays: (lines * 2, arrays * 2), "it sends 2 models"),
+        (lambda lines, arrays: ([lines[0] | {"evidence": 2**52}], arrays), "more of its model than is so"),
+        (lambda lines, arrays: ([lines[0] | {"size": 2**52}], arrays), "more of its model than is so"),
+    ],
+)
+def test_a_model_too_few_or_too_many_or_praised_too_highly_is_left_out(change: Any, why: str, tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1, sample_rate=1.0)
+    node, answer = federation.node(2), federation.node(2).answer
+
+    def lying(message: Any) -> Any:
+        reply = answer(message)
+        if message.metadata.message_type == "train.round":
+            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
+            lines, arrays = change(note["parcels"], reply.content.array_records["models"].to_numpy_ndarrays())
+            reply.content = sealed(arrays, note | {"parcels": lines})
+        return reply
+
+    node.answer = lying  # type: ignore[method-assign]
+    federation.serve()
+    (what,) = [what for what in federation.said() if what.startswith("site-2 is left out")]
+    assert why in what
+
+
+def test_a_site_that_boasts_of_endless_pictures_is_not_let_in(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
+    node, answer = federation.node(2), federation.node(2).answer
+
+    def lying(message: Any) -> Any:
+        reply = answer(message)
+        if message.metadata.message_type == "query.hello":
+            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
+            reply.content = sealed([], note | {"sizes": note["sizes"] | {"labelled": 10**400}})
+        return reply
+
+    node.answer = lying  # type: ignore[method-assign]
+    federation.serve()
+    assert any("is not let in" in what and "too large" in what for what in federation.said())
+
+
+@pytest.mark.parametrize("run", ["x/../../../../victim", "..", "a b", "/x", "a" * 65])
+def test_a_run_that_sites_could_not_name_a_folder_after_is_refused(run: str):
+    with pytest.raises(KithkinError, match="folder's name"):
+        terms_from(replace(TERMS["fp32"], run=run).as_text())

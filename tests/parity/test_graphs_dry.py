@@ -125,3 +125,19 @@ def test_a_network_of_ones_own_gives_the_references_answers(compute: Graphs):
     for k in (0, 1):
         torch.testing.assert_close(mine[k].w, theirs[k].w, rtol=0, atol=1e-5)
     torch.testing.assert_close(mine[2], theirs[2], rtol=0, atol=1e-5)
+
+
+def test_a_new_kind_of_step_is_rehearsed_from_the_head_of_the_tape(compute: Graphs, monkeypatch: pytest.MonkeyPatch):
+    """Wherever the last fit left the counter: the tape may end there."""
+    found: list[int] = []
+
+    def captured(self: Lane, kind: Any, run: Callable[[], Tensor]) -> Any:
+        if kind not in self.graphs:
+            found.append(int(self.step))
+        return self.graphs.setdefault(kind, Rerun(run))
+
+    monkeypatch.setattr(Lane, "_captured", captured)
+    for recipe in RECIPES.values():
+        compute.work(fits(recipe, 70, 40))
+    assert len(found) >= 2 * len(RECIPES)
+    assert set(found) == {0}

@@ -32,7 +32,7 @@ import kithkin
 from kithkin.data import load
 from kithkin.errors import KithkinError
 from kithkin.federation import LocalCourier
-from kithkin.record import assembling, resume
+from kithkin.record import StopRunError, assembling, resume
 from kithkin.record import folder as folder_module
 
 Whole = Callable[..., Path]
@@ -86,6 +86,22 @@ def test_a_run_may_be_stopped_in_every_round(whole: Whole, tmp_path: Path):
     resume(out)
     assert_same_run(out, whole("um"))
     assert len(checkpoints(out)) <= 2
+
+
+def test_a_display_may_end_a_run_which_is_saved_as_far_as_it_came(whole: Whole, tmp_path: Path):
+    class Ending(Heard):
+        def round(self, line: dict[str, Any], moved: int) -> None:
+            super().round(line, moved)
+            if line["round"] == 3:
+                raise StopRunError
+
+    ending = Ending()
+    with pytest.raises(StopRunError):
+        start(tmp_path / "run", "fixbn", ending, checkpoint_every=None)
+    assert (ending.rounds, ending.said, ending.stopped) == ([1, 2, 3], [], True)
+    assert checkpoints(tmp_path / "run") == ["round-000003"]
+    assert listen(tmp_path / "run").already == 3
+    assert_same_run(tmp_path / "run", whole("fixbn"))
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])

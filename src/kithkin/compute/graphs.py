@@ -111,6 +111,7 @@ class Lane:
         self._make_tapes(len(steps), recipe.batch_size)
         self.tapes[True].fill(lesson, [s.labelled for s in steps], True)
         self.tapes[False].fill(lesson, [s.unlabelled for s in steps], False)
+        self.step.zero_()  # a rehearsal reads the tapes from where the counter stands
         graphs = [self._step_graph(job, step) for step in steps]
         self.load(job.w)
         self.holds = None

@@ -157,7 +157,7 @@ def _lg_fedavg(s: LgSettings, at: Setting) -> FedAvg:
 
 
 def _pfedme(s: MeSettings, at: Setting) -> FedAvg:
-    return pfedme(_fedavg(s, at), s.prox, s.outer_lr, s.server_mix, s.inner_steps)
+    return pfedme(_fedavg(s, at), s.prox, s.outer_lr, s.server_mix, s.inner_steps, at.layout.trained)
 
 
 def _tuned(s: TuneSettings, at: Setting) -> FedAvg:
@@ -187,7 +187,7 @@ METHODS: dict[str, Entry] = {
     "fixavg-ft": Entry("FixAvg, fine-tuned by each client before evaluation", TuneSettings(), _tuned),
     "fedper": Entry("FedPer with FixMatch: shared body, personal head", PerSettings(), _fedper),
     "lg-fedavg": Entry("LG-FedAvg with FixMatch: local body, global head", LgSettings(), _lg_fedavg),
-    "pfedme": Entry("pFedMe with FixMatch: Moreau envelopes", MeSettings(), _pfedme),
+    "pfedme": Entry("pFedMe with FixMatch: Moreau envelopes", MeSettings(), _pfedme, revision=2),
     "mix": Entry("FixAvg, FixProx and FixBN side by side, outputs averaged", ProxSettings(), _mix),
     "fedavg-sl": Entry("FedAvg with all training labels", AvgSettings("supervised"), _fedavg),
     "fedprox-sl": Entry("FedProx with all training labels", ProxSettings("supervised"), _fedprox),

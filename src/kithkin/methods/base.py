@@ -111,7 +111,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Training:
-    """Local training, the same for every method of a comparison (pFedMe alone has learning rates of its own)."""
+    """Local training, the same for every method of a comparison."""
 
     epochs: int
     batch_size: int

@@ -41,6 +41,7 @@ class FedAvg:
     share_all_until: int = 0  # rounds of plain FedAvg before the mask holds (LG-FedAvg starts from a FedAvg model)
     finetune_epochs: int = 0  # local epochs before evaluation
     beta: float = 1.0  # how far the server goes towards the mean
+    trained: int = 0  # how many leading numbers are trained, where it goes beyond: what follows are norm statistics
     moreau: bool = False  # pFedMe: the anchor travels, the fitted model is personal
     opening_round: bool = False
 
@@ -97,8 +98,12 @@ class FedAvg:
         settled = server.settled
         if self.share_all_until and round > self.share_all_until:
             settled = tuple(sorted({*settled, *replies}))
-        w = server.w if mean is None else torch.where(self.mask(round), server.w.lerp(mean, self.beta), server.w)
-        return Global(w, settled)
+        if mean is None:
+            return Global(server.w, settled)
+        w = server.w.lerp(mean, self.beta)
+        if self.beta > 1:  # beyond the mean a variance may fall below zero
+            w[self.trained :] = mean[self.trained :]
+        return Global(torch.where(self.mask(round), w, server.w), settled)
 
     def mean(self, replies: dict[int, Reply]) -> Tensor | None:
         """The mean of the uploads by numbers of examples; None where nobody had any."""

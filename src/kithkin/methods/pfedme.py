@@ -12,6 +12,6 @@ from dataclasses import replace
 from kithkin.methods.fedavg import FedAvg
 
 
-def pfedme(fedavg: FedAvg, lam: float, eta: float, beta: float, inner_steps: int) -> FedAvg:
+def pfedme(fedavg: FedAvg, lam: float, eta: float, beta: float, inner_steps: int, trained: int) -> FedAvg:
     recipe = replace(fedavg.recipe, prox=lam, anchor_rate=eta * lam, inner_steps=inner_steps, momentum=0.0)
-    return replace(fedavg, recipe=recipe, beta=beta, moreau=True)
+    return replace(fedavg, recipe=recipe, beta=beta, trained=trained, moreau=True)

@@ -9,6 +9,7 @@ T    MC-dropout passes                  mu   labelled share of a client (2)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -133,14 +134,14 @@ class Um:
         least = min((h.relation for h in state.helpers if h.client != owner), default=0.0)
         full = len(state.helpers) == self.M
         candidates = [h for h in unpack(brief, "search") if not (full and surely_refused(h, refused, least))]
-        candidates = await score(candidates)
+        candidates = sound(await score(candidates))
         helpers = state.helpers.test_and_set(candidates)
         refused |= {h.client: h for h in held([*state.helpers, *candidates])}
         listed = {h.client for h in helpers}
         refused = {j: h for j, h in refused.items() if j not in listed}
         newer = [h for h in unpack(brief, "refresh") if h.client in helpers]
-        helpers = helpers.refresh(await score(newer))
-        helpers = helpers.fill(await score(unpack(brief, "fill")))
+        helpers = helpers.refresh(sound(await score(newer)))
+        helpers = helpers.fill(sound(await score(unpack(brief, "fill"))))
         return helpers, tuple(refused.values())
 
     async def warm_up(self, client: Client, state: UmState) -> Reply:
@@ -188,6 +189,11 @@ class Um:
 
 def unpack(brief: Brief, cause: Cause) -> list[Helper]:
     return [Helper(p.client, p.version, p.w, evidence=p.evidence) for p in brief.sent(cause)]
+
+
+def sound(helpers: Iterable[Helper]) -> list[Helper]:
+    """Those that answer with numbers: a model from elsewhere may answer NaN, and would spoil the average."""
+    return [h for h in helpers if math.isfinite(h.relation)]
 
 
 def held(helpers: Iterable[Helper]) -> tuple[Held, ...]:

@@ -18,13 +18,17 @@ from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, Marks
 from kithkin.methods import Method
 from kithkin.methods.base import Brief, Held, Parcel, Reply
+from kithkin.methods.mix import Mix
+from kithkin.methods.um_plus import um_in
 from kithkin.network.terms import FederationFile, Seat, Terms, key_digest, read_federation
 from kithkin.network.wire import BYTES, RefusedError, Wire, count, parcel_lines, parcels_from
+from kithkin.record.audit import BINS
 from kithkin.record.pack import pack
 
 POLL = 0.2  # seconds between two looks for replies
 GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
 UPLOADS = ("upload", "warm-up")
+FAULTS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # of a note that is not as it should be
 
 Say = Callable[[str, str], None]
 """Takes a site's name and what happened."""
@@ -99,7 +103,7 @@ class Roster:
             sizes = {name: note["sizes"][name] for name in ("labelled", "unlabelled", "val", "test", "label_ratio")}
             if not all(isinstance(v, int | float) and math.isfinite(v) and v >= 0 for v in sizes.values()):
                 raise RefusedError(f"{seat.name} does not say how many pictures it has.", "")
-        except (RefusedError, KeyError, TypeError) as e:
+        except (RefusedError, *FAULTS) as e:
             why = e.problem if isinstance(e, RefusedError) else f"A newcomer's greeting is not as it should be ({e!r})."
             self.shunned[node] = why
             self.say("a newcomer", f"is not let in: {why}")
@@ -166,7 +170,7 @@ class FlowerCourier:
         replies: dict[int, Reply] = {}
         for k, (note, models) in self.ask("train.round", contents, t).items():
             try:
-                replies[k] = self._reply(k, t, note, models)
+                replies[k] = self._reply(k, t, note, models, uploads_of(method))
             except RefusedError as e:
                 self.say(self.name(k), f"is left out of round {t}: {e.problem}")
                 continue
@@ -176,7 +180,7 @@ class FlowerCourier:
         self.note({"round": t, "asked": sorted(contents), "seconds": {str(k): s for k, s in sorted(self.seconds.items())}})
         return replies
 
-    def _reply(self, k: int, t: int, note: Mapping[str, Any], models: list[Tensor]) -> Reply:
+    def _reply(self, k: int, t: int, note: Mapping[str, Any], models: list[Tensor], uploads: range) -> Reply:
         """A site's answer, if it is one: its own model and its own list, nothing else."""
         name = self.name(k)
         parcels = parcels_from(note.get("parcels"), models, name)
@@ -187,26 +191,39 @@ class FlowerCourier:
                 raise ValueError(f"it answers for client {note['client']}, round {note['round']}")
             if any(p.cause not in UPLOADS or p.client != k for p in parcels):
                 raise ValueError("it sends models that are not its own")
+            if len(parcels) not in uploads:
+                raise ValueError(f"it sends {len(parcels)} models")
+            if any(p.size not in (p.w.numel(), *self.wire.masks) or p.evidence > sizes["labelled"] for p in parcels):
+                raise ValueError("it says more of its model than is so")
             examples = count(note["examples"])
             if examples > sizes["labelled"] + sizes["unlabelled"]:
                 raise ValueError(f"it has learnt from {examples} pictures, more than it said it has")
             holds = tuple(Held(back[h], count(version), float(relation)) for h, version, relation in note["holds"])
-            loss = note["loss"]
-            if any(not math.isfinite(v) for v in (loss or 0.0, *(h.relation for h in holds))):
+            if len({h.client for h in holds}) < len(holds):
+                raise ValueError("it holds a helper twice")
+            seconds = float(note["seconds"])
+            if any(not math.isfinite(v) for v in (note["loss"] or 0.0, seconds, *(h.relation for h in holds))):
                 raise ValueError("a number in it is not finite")
             if note["audit"]:
-                self.counts[k] = self._counts(note["audit"], back)
-            self.seconds[k] = float(note["seconds"])
-        except (KeyError, TypeError, ValueError) as e:
+                self.counts[k] = self._counts(note["audit"], back, sizes["unlabelled"])
+            self.seconds[k] = seconds
+        except FAULTS as e:
             raise RefusedError(f"The answer of {name} is not as it should be ({e}).", "") from None
         if note.get("again"):
             self.say(name, f"had done round {t} before, and sent what it had")
         return Reply(None, parcels, examples, holds)
 
-    def _counts(self, audit: Mapping[str, Any], back: Mapping[int, int]) -> dict[str, Any]:
+    def _counts(self, audit: Mapping[str, Any], back: Mapping[int, int], most: int) -> dict[str, Any]:
+        """What a site tells of its pseudo labels, `most` of them, if it can be."""
         counts = {name: count(audit[name]) for name in ("asked", "taken", "wrong")}
         tables = {name: [[count(n) for n in row] for row in audit[name]] for name in ("by_class", "by_entropy")}
-        helpers = {str(back.get(int(j), int(j))): [count(n) for n in row] for j, row in audit["by_helper"].items()}
+        helpers = {str(back[int(j)]): [count(n) for n in row] for j, row in audit["by_helper"].items()}
+        rows = [*tables["by_class"], *tables["by_entropy"], *helpers.values()]
+        if not counts["wrong"] <= counts["taken"] <= counts["asked"] <= most or any(wrong > n for n, wrong in rows):
+            raise ValueError("its counts of labels cannot be")
+        lengths = len(tables["by_class"]), len(tables["by_entropy"])
+        if lengths not in ((0, 0), (len(self.terms.classes), BINS)):
+            raise ValueError(f"it counts labels of {lengths[0]} classes in {lengths[1]} bins")
         return {**counts, **tables, "by_helper": helpers}
 
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
@@ -216,19 +233,19 @@ class FlowerCourier:
         tensors: dict[str, Tensor] = {}
         shown = pack(method.shown(server), tensors)
         models = [(w, w.numel()) for w in tensors.values()]
-        content = {k: self.wire.seal({"client": k, "round": round, "shown": shown}, models) for k in self.roster.guests}
         size = sum(w.numel() for w in tensors.values()) * BYTES[self.terms.wire]
-        self.ledger = self.ledger.add({"exam": size * len(content)} if size else {})
-        for k, (note, _) in self.ask("evaluate.exam", content, round).items():
-            for name, values in (("val", marks.val), ("test", marks.test)):
-                mark = note.get(name)
-                if isinstance(mark, int | float) and 0 <= mark <= 1:
-                    values[k] = float(mark)
-        if all(map(math.isnan, marks.test)):
-            time.sleep(POLL)
+        while True:
+            content = {k: self.wire.seal({"client": k, "round": round, "shown": shown}, models) for k in self.roster.guests}
+            self.ledger = self.ledger.add({"exam": size * len(content)} if size else {})
+            for k, (note, _) in self.ask("evaluate.exam", content, round).items():
+                for name, values in (("val", marks.val), ("test", marks.test)):
+                    mark = note.get(name)
+                    if isinstance(mark, int | float) and 0 <= mark <= 1:
+                        values[k] = float(mark)
+            if not all(map(math.isnan, marks.test)):
+                return marks
+            time.sleep(POLL)  # a round that nobody examines cannot be recorded
             self.roster.look()
-            return self.examine(method, server, states, round)  # a round that nobody examines cannot be recorded
-        return marks
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict], round: int) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
         """Send, and wait until all have answered or the time is up. A later answer is never looked at."""
@@ -281,6 +298,12 @@ class FlowerCourier:
             self.ledger = self.ledger.add({p.cause: p.size * BYTES[self.terms.wire]})
 
 
+def uploads_of(method: Method) -> range:
+    """How many models a site's answer may bring: where helpers are kept, none from who was only asked about them."""
+    n = len(method.methods) if isinstance(method, Mix) else 1
+    return range(0 if um_in(method) else n, n + 1)
+
+
 def without_list(holds: Sequence[tuple[Held, ...]], k: int) -> tuple[tuple[Held, ...], ...]:
     """What is known of lists, with client k's own model alone in its list."""
     return tuple((Held(k, 0, 0.0),) if j == k else held for j, held in enumerate(holds))
@@ -293,8 +316,8 @@ def added(audits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for name in ("asked", "taken", "wrong"):
             total[name] += audit[name]
         for name in ("by_class", "by_entropy"):
-            old = total[name] or [[0] * len(row) for row in audit[name]]
-            total[name] = [[a + b for a, b in zip(x, y, strict=True)] for x, y in zip(old, audit[name], strict=True)]
+            old, new = (table or [[0, 0]] * len(total[name] or audit[name]) for table in (total[name], audit[name]))
+            total[name] = [[a + b for a, b in zip(x, y, strict=True)] for x, y in zip(old, new, strict=True)]
         for j, row in audit["by_helper"].items():
             old = total["by_helper"].get(j, [0, 0])
             total["by_helper"][j] = [a + b for a, b in zip(old, row, strict=True)]

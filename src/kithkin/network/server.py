@@ -157,7 +157,7 @@ def serve(
     """Play the run in this folder, from its last round on."""
     craft = craft_of(terms, torch.device("cpu"))
     log = Log(folder, display.say)
-    wire = Wire(terms, craft.method, craft.w0)
+    wire = Wire(terms, craft)
     roster = Roster(grid, terms, file, wire, log.say)
     with alone_in(folder.path):
         if folder.summary.exists():

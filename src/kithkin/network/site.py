@@ -7,9 +7,10 @@ there, so nothing is trained twice, and a site that is killed in the middle of a
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from kithkin.network.wire import Answer, RefusedError, Wire, parcel_lines, parce
 from kithkin.record import checkpoint
 from kithkin.record.assembling import Federation, assemble, pick_device
 from kithkin.record.audit import audit
-from kithkin.record.folder import disk_errors, reason, write_json
+from kithkin.record.folder import disk_errors, reason, write_json, write_text, write_whole
 from kithkin.record.models import Pooled, write_models
 from kithkin.record.pack import unpack
 
@@ -52,6 +53,7 @@ class Holdings:
     unlabelled: Tensor
     truth: Tensor  # of the unlabelled pictures, for the record alone; -1 where nobody knows
     exam: Exam
+    fingerprint: str = ""  # of all this, where it lies with a site, whose pictures may change
 
     def client(self, number: int, seed: int) -> Client:
         return Client(number, self.images, self.labelled, self.classes, self.unlabelled, seed)
@@ -73,14 +75,16 @@ def own_holdings(papers: Papers, terms: Terms, device: torch.device) -> Holdings
         more = read_unlabelled(Path(papers.unlabelled), terms.shape)
         unlabelled = np.concatenate([unlabelled, len(images) + np.arange(len(more))])
         images, truth = np.concatenate([images, more]), np.concatenate([truth, np.full(len(more), -1)])
-    return holdings(images, truth, share.labelled, unlabelled, share.val, share.test, device)
-
-
-def holdings(images: Any, truth: Any, labelled: Any, unlabelled: Any, val: Any, test: Any, device: torch.device) -> Holdings:
+    examined = np.concatenate([share.val, share.test])
+    sha = hashlib.sha256()
+    for part in (images, truth, share.labelled, unlabelled, examined):
+        sha.update(f"{part.shape}".encode())
+        sha.update(np.ascontiguousarray(part).data)
     labels = torch.from_numpy(truth).to(device)
-    s, u, both = (torch.from_numpy(rows).to(device) for rows in (labelled, unlabelled, np.concatenate([val, test])))
-    exam = Exam(both, labels[both], len(val))
-    return Holdings(torch.from_numpy(np.ascontiguousarray(images)).to(device), s, labels[s], u, labels[u], exam)
+    s, u, both = (torch.from_numpy(rows).to(device) for rows in (share.labelled, unlabelled, examined))
+    exam = Exam(both, labels[both], len(share.val))
+    pictures = torch.from_numpy(np.ascontiguousarray(images)).to(device)
+    return Holdings(pictures, s, labels[s], u, labels[u], exam, sha.hexdigest())
 
 
 def named_as(dataset: Dataset, terms: Terms) -> Dataset:
@@ -117,9 +121,10 @@ class Site:
         self.name = name
         self.device = pick_device(device)
         self.state = state / f"run-{terms.run}"
+        self.fingerprint = self.state / "pictures.sha256"
         self.data = data
         self.craft: Craft = craft_of(terms, self.device)
-        self.wire = Wire(terms, self.craft.method, self.craft.w0)
+        self.wire = Wire(terms, self.craft)
 
     @classmethod
     def at(cls, folder: Path, terms: Terms) -> Site:
@@ -127,10 +132,19 @@ class Site:
         device = pick_device(papers.device)
         return cls(terms, folder / "state", partial(own_holdings, papers, terms, device), papers.name, papers.device)
 
+    def holdings(self) -> Holdings:
+        """The site's pictures, which stay as they are: dealt anew, what it trained on would be tested on."""
+        held = self.data()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if self.fingerprint.read_text() != held.fingerprint:
+                problem = f"The pictures of {self.name}, or how they are dealt, have changed since the run began."
+                raise RefusedError(problem, "Bring those of then back; new ones can be in the next run.")
+        return held
+
     def hello(self, number: int | None) -> RecordDict:
         """Who is here, with how many pictures, and how far it has come."""
         last = self.last()
-        sizes = self.data().sizes()
+        sizes = self.holdings().sizes()
         note = {"name": self.name, "number": number, "sizes": sizes, "round": last.round if last else None}
         return self.wire.seal(note | {"kithkin": kithkin.__version__})
 
@@ -168,7 +182,10 @@ class Site:
         return Brief(note["round"], note["train"], parcels), note["client"]
 
     def _visit(self, brief: Brief, k: int, last: World | None, began: float) -> Answer:
-        held = self.data()
+        held = self.holdings()
+        if held.fingerprint and not self.fingerprint.exists():
+            with self.disk():
+                write_whole(self.fingerprint, lambda draft: write_text(draft, held.fingerprint))
         client = held.client(k, self.terms.config.seed)
         state = last.states[0] if last else self.craft.method.greet(client, self.craft.w0)
         with one_thread(self.device):
@@ -198,7 +215,7 @@ class Site:
     def examine(self, content: RecordDict) -> RecordDict:
         """Accuracy of the personal model, which is kept: `kithkin predict` and `export` take the state folder as a run's."""
         note, models = self.wire.open(content, "the server")
-        held = self.data()
+        held = self.holdings()
         with self.at_work():
             last = self.last()
             client = held.client(note["client"], self.terms.config.seed)

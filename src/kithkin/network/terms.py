@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
+from kithkin.compute.loss import centred, scaled
 from kithkin.config import RunConfig, as_json, check_kinds, from_json, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import settle
 from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
-from kithkin.nets import Build, builder, initial_vector, layout_of
+from kithkin.nets import Build, Network, builder, initial_vector, layout_of
 from kithkin.network.papers import read_toml
 from kithkin.own import is_own
 
@@ -61,6 +64,8 @@ class Terms:
         check(self.settings, self.places)
         if sees_all_labels(self.settings):
             raise KithkinError(f"{self.config.method} trains on labels that sites do not have.", "Choose another method.")
+        if not re.fullmatch(r"[0-9A-Za-z_-]{0,64}", self.run):
+            raise KithkinError(f"run is {self.run!r}, which sites would make a folder's name.", "Use letters and digits.")
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise KithkinError(f"classes are {list(self.classes)}.", "Name at least two classes, each once.")
         if len(self.shape) != 3 or self.shape[0] not in (1, 3):
@@ -96,13 +101,28 @@ class Craft:
     build: Build
     method: Method
     w0: Tensor
+    shape: tuple[int, int, int]  # of a picture
+
+    def answers(self, w: Tensor) -> bool:
+        """Whether a model answers random pictures with numbers; one with a variance below zero, say, answers NaN."""
+        network, pictures = self._trial
+        network.load(w)
+        with torch.no_grad():
+            return bool(network(pictures).isfinite().all())
+
+    @cached_property
+    def _trial(self) -> tuple[Network, Tensor]:
+        network = Network(self.build, self.w0.device)
+        network.module.eval()
+        drawn = torch.randint(0, 256, (4, *self.shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        return network, centred(scaled(drawn.to(self.w0.device)))
 
 
 def craft_of(terms: Terms, device: torch.device) -> Craft:
     config = terms.config
     build = builder(config.model, terms.shape, len(terms.classes), some(config.width))
     method = method_for(config, terms.settings, layout_of(build()), terms.flip, device, len(terms.classes))
-    return Craft(build, method, initial_vector(build, config.seed).to(device))
+    return Craft(build, method, initial_vector(build, config.seed).to(device), terms.shape)
 
 
 @dataclass(frozen=True)

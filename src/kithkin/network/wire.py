@@ -18,7 +18,7 @@ from kithkin.methods import Method
 from kithkin.methods.base import Held, Parcel
 from kithkin.methods.fedavg import FedAvg
 from kithkin.methods.mix import Mix
-from kithkin.network.terms import Numbers, Terms
+from kithkin.network.terms import Craft, Numbers, Terms
 
 DTYPES: dict[Numbers, tuple[torch.dtype, torch.dtype]] = {  # as computed, and as NumPy carries it
     "fp32": (torch.float32, torch.float32),
@@ -49,11 +49,11 @@ class Answer:
 class Wire:
     """Seals and opens messages under a federation's terms."""
 
-    def __init__(self, terms: Terms, method: Method, w0: Tensor) -> None:
+    def __init__(self, terms: Terms, craft: Craft) -> None:
         self.numbers: Numbers = terms.wire
-        self.w0 = w0
-        self.limit = terms.norm_limit * float(w0.norm())
-        self.masks = masks_of(method)
+        self.craft = craft
+        self.limit = terms.norm_limit * float(craft.w0.norm())
+        self.masks = masks_of(craft.method)
 
     def seal(self, note: Mapping[str, Any], models: Sequence[tuple[Tensor, int]] = ()) -> RecordDict:
         """Each model with how many of its numbers travel."""
@@ -96,18 +96,20 @@ class Wire:
         expected = str(carried).removeprefix("torch.")
         if array.dtype.name != expected:
             raise RefusedError(f"A model of {sender} has numbers of type {array.dtype}, not {expected}.", "It is left out.")
-        whole = self.w0.numel()
+        w0 = self.craft.w0
+        whole = w0.numel()
         if array.ndim != 1 or (len(array) != whole and len(array) not in self.masks):
             raise RefusedError(f"A model of {sender} has shape {list(array.shape)}, not [{whole}].", "It is left out.")
-        values = torch.from_numpy(np.array(array)).view(computed).to(self.w0)
+        values = torch.from_numpy(np.array(array)).view(computed).to(w0)
         if not values.isfinite().all():
             raise RefusedError(f"A model of {sender} has NaN or infinite numbers.", "It is left out.")
         norm = float(values.double().norm())
         if norm > self.limit:
             raise RefusedError(f"A model of {sender} has norm {norm:.3g}; {self.limit:.3g} is the most.", "It is left out.")
-        if len(array) == whole:
-            return values
-        return self.w0.masked_scatter(self.masks[len(array)], values)
+        w = values if len(array) == whole else w0.masked_scatter(self.masks[len(array)], values)
+        if not self.craft.answers(w):
+            raise RefusedError(f"A model of {sender} answers with no numbers.", "It is left out.")
+        return w
 
 
 def masks_of(method: Method) -> dict[int, Tensor]:

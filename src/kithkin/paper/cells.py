@@ -24,7 +24,7 @@ from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import entry_of
 from kithkin.paper.looks import look_at
-from kithkin.record import Display, Folder, Result, resume, run
+from kithkin.record import Display, Folder, Result, StopRunError, resume, run
 from kithkin.record.folder import disk_errors, write_text, write_whole
 
 FORMAT = 1
@@ -118,7 +118,7 @@ class Filled:
     broken: list[str] = field(default_factory=list[str])
 
 
-class OutOfTimeError(Exception):
+class OutOfTimeError(StopRunError):
     """The budget is spent."""
 
 

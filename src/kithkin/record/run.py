@@ -56,6 +56,10 @@ class Display(Protocol):
     def stop(self) -> None: ...
 
 
+class StopRunError(Exception):
+    """Raised by a display: the run is saved as far as it has come, and ends."""
+
+
 class Quiet:
     """Shows nothing."""
 
@@ -226,10 +230,11 @@ def go_on(
             display.round(line, world.ledger.up + world.ledger.down)
             if t < rounds and pace.is_time(world):
                 pace.save(folder, world)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StopRunError) as e:
         if world.round > pace.saved:
             pace.save(folder, world)
-        display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
+        if isinstance(e, KeyboardInterrupt):
+            display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
         raise
     except torch.OutOfMemoryError as e:
         remedy = "Begin anew with a smaller --width or --batch-size, or fewer --clients."

@@ -86,12 +86,15 @@ class LoadedRun:
         known, names = sorted(self.models.clients), self.client_names
         if who is None and len(known) == 1:
             return LoadedClient(self, known[0])
-        number = int(who or 0) if str(who).isdecimal() else names.index(str(who)) if who in names else None
-        if number is None or number not in known:
+        meant = {k for k in known if str(who) == str(k) or (isinstance(who, str) and names[k : k + 1] == (who,))}
+        if len(meant) > 1:
+            both = " or ".join(called(k, names) for k in sorted(meant))
+            raise KithkinError(f"'{who}' may be client {both}.", "Call it by its other name or number.")
+        if not meant:
             what = "No client is named." if who is None else f"There is no client {who}."
             where = f"from {known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]}"
             raise KithkinError(what, f"Give --client {where}{', or a name such as ' + names[0] if names else ''}.")
-        return LoadedClient(self, number)
+        return LoadedClient(self, meant.pop())
 
     def batch(self, x: np.ndarray | Tensor, what: object = "The array") -> Tensor:
         """Pictures as the network takes them: uint8 [N, C, H, W] on its device, whichever layout came."""

@@ -113,6 +113,8 @@ def _drop(
 
 
 def _dropped(x: Tensor, keys: Tensor, salt: int, dropped: int) -> Tensor:
+    if x.dim() not in (2, 4):  # dice are thrown in the order in which such numbers lie
+        return _dropped(x.flatten(1), keys, salt, dropped).view(len(keys), *x.shape[1:])
     last = torch.channels_last if x.dim() == 4 else torch.contiguous_format
     out = torch.empty((len(keys), *x.shape[1:]), dtype=x.dtype, device=x.device, memory_format=last)
     C = x.shape[1]
