@@ -513,3 +513,54 @@ def test_a_folder_is_no_place_for_a_file(kith):
     kith("run", "--method", "local", "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
     said = kith("report", "run", "--out", ".", "--models", "never")
     assert (said.code, "Is a directory" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize("clients", [2, 3, 6])
+def test_few_clients_need_no_flags(kith: Any, tmp_path: Path, clients: int):
+    images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", images=images, labels=np.arange(60) // 4 % 2, clients=np.arange(60) % clients)
+    tiny = ["--rounds", "1", "--epochs", "1", "--width", "2", "--warmup-epochs", "1", "--mc-samples", "2", "--quiet"]
+    for method in ("um", "um-plus"):
+        assert kith("run", "--method", method, "--data", "few.npz", *tiny, "--out", method).code == 0
+        settings = kithkin.load(tmp_path / method).manifest["settings"]
+        assert (settings["helpers"], settings["candidates"]) == (min(5, clients), min(2, clients - min(5, clients)))
+    said = kith("run", "--data", "few.npz", *tiny, "--helpers", "2", "--out", "two")
+    assert said.code == 0, said.err
+    assert kithkin.run(data="few.npz", method="um", rounds=1, epochs=1, width=2, warmup_epochs=1, mc_samples=2).folder.exists()
+
+
+def test_class_names_are_no_formulas(kith: Any, tmp_path: Path):
+    names = np.array(["$\\frac{$", "$\\sqrt{$"])
+    images = np.random.default_rng(0).integers(0, 256, (90, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "dollar.npz", images=images, labels=names[np.arange(90) % 2])
+    said = kith("data", "show", "--data", "dollar.npz", "--clients", "4", "--alpha", "5")
+    assert said.code == 0, said.err
+    tiny = [
+        "--clients",
+        "4",
+        "--alpha",
+        "5",
+        "--rounds",
+        "1",
+        "--epochs",
+        "1",
+        "--width",
+        "2",
+        "--label-ratio",
+        "0.5",
+        "--quiet",
+    ]
+    assert kith("run", "--method", "fixavg", "--data", "dollar.npz", *tiny, "--out", "run").code == 0
+    said = kith("advise", "run", "--client", "0", "--budget", "2", "--out", "wanted")
+    assert said.code == 0, said.err
+
+
+def test_where_nobody_can_validate_the_last_round_counts(kith: Any, tmp_path: Path):
+    images = np.random.default_rng(0).integers(0, 256, (18, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "three.npz", images=images, labels=np.arange(18) % 2, clients=np.arange(18) // 3)
+    said = kith(
+        "run", "--method", "fixavg", "--data", "three.npz", "--rounds", "3", "--epochs", "1", "--width", "2", "--out", "run"
+    )
+    assert said.code == 0, said.err
+    assert "(round 3, the last: nobody has validation pictures)" in said.out
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_val_round"] == 3

@@ -6,23 +6,27 @@ import csv
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from kithkin import compare
 from kithkin.cli import main
+from kithkin.data import load
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
-from kithkin.record import Result
+from kithkin.record import Folder, Result
 
 RUN = sys.modules["kithkin.record.run"]  # the package names its function, not the module
 TINY = "--clients=6 --rounds=2 --width=2 --epochs=1 --batch-size=64 --warmup-epochs=1 --helpers=3 --mc-samples=2".split()  # noqa: SIM905
@@ -126,7 +130,7 @@ def test_a_finished_cell_is_not_run_again(compared: Path, monkeypatch: pytest.Mo
         raise AssertionError("ran again")
 
     monkeypatch.setattr(RUN, "play", refuse)
-    (again,) = compare.do_all(cells(compared), 1, True)
+    ((again,), _) = compare.do_all(cells(compared), 1, True)
     assert again.summary == json.loads((compared / "um-a5-s0" / "summary.json").read_text())
 
 
@@ -149,7 +153,7 @@ def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             compare.do_all(cells(tmp_path), 1, True)
     assert not (tmp_path / "um-a5-s0" / "summary.json").exists()
-    (whole,) = compare.do_all(cells(tmp_path), 1, True)
+    ((whole,), _) = compare.do_all(cells(tmp_path), 1, True)
     before = json.loads((compared / "um-a5-s0" / "summary.json").read_text())
     assert whole.summary["test_at_best_val"] == before["test_at_best_val"]
 
@@ -268,3 +272,78 @@ def test_a_table_that_cannot_be_written_is_told(tmp_path: Path):
     (tmp_path / "table.md").mkdir()
     with pytest.raises(KithkinError, match=r"table\.md: Is a directory"):
         compare.write_table(tmp_path, [], [])
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a comparison that ends badly says."""
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *words])
+    assert end.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+SMALL = ["--alphas", "0.5", "--clients", "6", "--rounds", "1", "--epochs", "1", "--width", "2", "--quiet"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "runs"
+    said = told(capsys, "--methods", "pfedme", "local", *SMALL, "--lr", "3", "--jobs", jobs, "--out", str(out))
+    assert "1 of 2 runs broke off" in said
+    assert f"{out / 'pfedme-a0.5-s0'}: The loss of client" in said
+    assert [line.split(" | ")[0] for line in (out / "table.md").read_text().splitlines()[2:]] == ["| local"]
+
+
+def test_flags_mean_one_thing_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = ["--jobs", "1", "--out", str(tmp_path / "runs")]
+    assert "None of local takes --helpers here" in told(capsys, "--methods", "local", *SMALL, "--helpers", "4", *out)
+    said = told(capsys, "--methods", "fixprox", "mix", "pfedme", *SMALL, "--prox", "0.1", *out)
+    assert "--prox is lambda to pfedme and mu to fixprox, mix" in said
+    assert not (tmp_path / "runs").exists()
+    main(["compare", "--methods", "fixavg", "fedavg-sl", *SMALL, "--objective", "labelled-only", *out])
+    settings = (json.loads(path.read_text())["settings"] for path in sorted(tmp_path.glob("runs/*/manifest.json")))
+    assert [s["objective"] for s in settings] == ["supervised", "labelled-only"]
+
+
+@pytest.mark.parametrize("change", ["images", "labels"])
+def test_no_table_mixes_runs_on_two_data_sets_of_one_name(change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    digits = load("digits")
+    arrays = {"images": digits.images[:200], "labels": digits.labels[:200] % 3}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    words = [*SMALL, "--data", str(tmp_path / "mine.npz"), "--jobs", "1", "--out", str(tmp_path / "runs")]
+    main(["compare", "--methods", "local", *words])
+    np.savez(tmp_path / "mine.npz", **arrays | {change: arrays[change][::-1]})
+    compare.fingerprint.cache_clear()  # as in another process
+    said = told(capsys, "--methods", "local", "fixavg", *words)
+    assert "local-a0.5-s0 holds a run with another data of the same name" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux promises it")
+def test_nobody_goes_on_with_a_comparison_that_was_killed(tmp_path: Path):
+    words = ["--methods", "local", "fixavg", *SMALL, "--rounds", "500", "--jobs", "2", "--out", str(tmp_path / "runs")]
+    code = f"from kithkin.cli import main; main({['compare', *words]!r})"
+    parent = subprocess.Popen([sys.executable, "-c", f"if __name__ == '__main__': {code}"])
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2)
+    finally:
+        parent.kill()
+        parent.wait()
+    claims = [Folder(path.parent) for path in tmp_path.glob("runs/*/manifest.json")]
+
+    def free() -> bool:
+        try:
+            for folder in claims:
+                with folder.claimed():
+                    pass
+        except KithkinError:
+            return False
+        return True
+
+    wait_until(free)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.2)

@@ -58,7 +58,7 @@ def _explain(argv: Sequence[str]) -> None:
 def _compare(argv: Sequence[str]) -> None:
     """Run many methods, alphas and seeds, one folder each, and put them in one table."""
     from kithkin import compare
-    from kithkin.methods import entry_of
+    from kithkin.methods import entry_of, sees_all_labels
 
     Own, common = of_single_methods(argv), usual(argv)
     Args = make_dataclass(
@@ -82,8 +82,22 @@ def _compare(argv: Sequence[str]) -> None:
     args: Any = tyro.cli(Args, prog="kithkin compare", description=_compare.__doc__, args=argv, config=FLAT)
     set_here = {k: v for k, v in vars(args.own).items() if v is not None}
 
+    def settings_of(method: str) -> set[str]:
+        """Those that it takes here: a method that is given all labels keeps them."""
+        usual = entry_of(method).settings
+        return {f.name for f in fields(usual)} - ({"objective"} if sees_all_labels(usual) else set())
+
+    for name in set_here:
+        takers = [method for method in args.methods if name in settings_of(method)]
+        if not takers:
+            problem = f"None of {', '.join(args.methods)} takes --{name.replace('_', '-')} here."
+            raise KithkinError(problem, "Leave it out, or compare a method that does.")
+        if name == "prox" and "pfedme" in takers and len(takers) > 1:
+            problem = f"--prox is lambda to pfedme and mu to {', '.join(m for m in takers if m != 'pfedme')}."
+            raise KithkinError(problem, "Compare pfedme with it in another --out.")
+
     def settle_one(method: str) -> tuple[RunConfig, Any]:
-        theirs = {f.name for f in fields(entry_of(method).settings)}
+        theirs = settings_of(method)
         return settle({**vars(args.run), "method": method, **{k: v for k, v in set_here.items() if k in theirs}})
 
     cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
@@ -96,11 +110,14 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
     jobs = compare.default_jobs(cells[0].config.device) if jobs is None else jobs
     if jobs < 1:
         raise bad("jobs", jobs, "must be 1 or more")
-    results = compare.do_all(cells, jobs, quiet)
+    results, broken = compare.do_all(cells, jobs, quiet)
     table = compare.rows(results)
     compare.write_table(out, table, results)
     if not quiet:
         compare.print_table(table)
+    if broken:
+        problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {' '.join(broken)}"
+        raise KithkinError(problem, "Other flags need another --out.")
 
 
 def _demo(argv: Sequence[str]) -> None:
@@ -344,7 +361,11 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
     host, gpu = (summary["memory"][place] / 1e9 for place in ("host_bytes", "gpu_bytes"))
     memory = f"{gpu:,.1f} GPU, {host:,.1f} host" if gpu else f"{host:,.1f}"
     rows = [
-        ("test accuracy at best validation", f"{summary['test_at_best_val']:.4f} (round {summary['best_val_round']})"),
+        (
+            "test accuracy at best validation",
+            f"{summary['test_at_best_val']:.4f} (round {summary['best_val_round']}"
+            f"{', the last: nobody has validation pictures' if summary['best_val'] is None else ''})",
+        ),
         ("test accuracy at the end", f"{summary['final_test_mean']:.4f}, variance {summary['final_test_var']:.4f}"),
         ("best test accuracy of any round", f"{summary['best_test']:.4f}"),
         ("MB moved", f"{moved / 1e6:,.1f} ({causes})" if causes else "0"),

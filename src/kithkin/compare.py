@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, TextIO
@@ -24,11 +25,14 @@ from rich.table import Table
 from kithkin import own
 from kithkin.compute import cores
 from kithkin.config import Alpha, RunConfig, as_json
-from kithkin.data import resolved, whole_name
+from kithkin.data import load, resolved, whole_name
+from kithkin.data.sources import is_official
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
+from kithkin.processes import die_with_parent
 from kithkin.record import Folder, Result, resume, run
+from kithkin.record.assembling import fingerprint_of, sources
 from kithkin.record.folder import disk_errors
 from kithkin.record.run import folder_name
 
@@ -88,14 +92,34 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
         raise KithkinError(
             f"{cell.folder} holds a run with another {', '.join(differs)}.", "Give the same flags and data, or another --out."
         )
+    if folder.summary.exists():  # else resuming looks at that
+        changed = [what for what, sha256 in sources(config).items() if manifest.get("sources", {}).get(what) != sha256]
+        changed += ["data"] if manifest.get("fingerprint", now := fingerprint(config.data)) != now else []
+        if changed:
+            problem = f"{cell.folder} holds a run with another {', '.join(changed)} of the same name."
+            raise KithkinError(problem, "Give another --out: no table mixes two experiments.")
     return resume(cell.folder, display_for(quiet), where=where)
 
 
-def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
-    """All cells, several at a time in processes of one thread each where there is no GPU to share."""
-    if jobs <= 1 or len(cells) == 1:
-        return [do(cell, quiet) for cell in cells]
+@lru_cache(maxsize=1)
+def fingerprint(data: str) -> str | None:
+    return None if is_official(data) else fingerprint_of(load(data))
+
+
+def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result], list[str]]:
+    """All cells, several at a time in processes of one thread each where there is no GPU to share.
+
+    One that breaks off keeps none of the others from being run: its name, and what is wrong, come last.
+    """
     results: dict[int, Result] = {}
+    broken: dict[int, KithkinError] = {}
+    if jobs <= 1 or len(cells) == 1:
+        for i, cell in enumerate(cells):
+            try:
+                results[i] = do(cell, quiet)
+            except KithkinError as e:
+                broken[i] = e
+        return _told(cells, results, broken)
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     bar = (TextColumn("[bold]runs"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
@@ -114,12 +138,21 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> list[Result]:
                 except BrokenProcessPool:
                     remedy = "If memory is short, give fewer --jobs; the same command goes on where it was."
                     raise KithkinError("A process that did runs was killed.", remedy) from None
-                progress.update(task, advance=1, last=f"{cells[i].folder.name}: {results[i].summary['test_at_best_val']:.3f}")
+                except KithkinError as e:
+                    broken[i] = e
+                got = f"{results[i].summary['test_at_best_val']:.3f}" if i in results else "broke off"
+                progress.update(task, advance=1, last=f"{cells[i].folder.name}: {got}")
         except BaseException:
             stop.set()  # for the cells that wait in a process already
             pool.shutdown(cancel_futures=True)
             raise
-    return [results[i] for i in range(len(cells))]
+    return _told(cells, results, broken)
+
+
+def _told(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, KithkinError]) -> tuple[list[Result], list[str]]:
+    if not results:
+        raise broken[0]
+    return [results[i] for i in sorted(results)], [f"{cells[i].folder}: {broken[i]}" for i in sorted(broken)]
 
 
 stopped: Any = None  # in a process of a comparison: whether the others have stopped
@@ -128,6 +161,7 @@ stopped: Any = None  # in a process of a comparison: whether the others have sto
 def begin_work(stop: Any) -> None:
     global stopped
     stopped = stop
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for runs; a process that waits for one has nothing to save
 
 

@@ -28,7 +28,8 @@ FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     """Plain flags as a run's config and its method's settings."""
-    from kithkin.methods import entry_of
+    from kithkin.data import resolved
+    from kithkin.methods import entry_of, suited
 
     entry = entry_of(flags.get("method", RunConfig.method))
     common, own = ({f.name for f in fields(c)} for c in (RunConfig, entry.settings))
@@ -36,7 +37,8 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
         if name not in common | own:
             raise unknown(f"setting of {flags.get('method', RunConfig.method)}", name, common | own)
     config = RunConfig(**{k: v for k, v in flags.items() if k in common})
-    return config, replace(entry.settings, **{k: v for k, v in flags.items() if k in own})
+    usual = suited(entry.settings, resolved(config.checked()).clients, flags.get("helpers"))
+    return config, replace(usual, **{k: v for k, v in flags.items() if k in own})
 
 
 def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:
@@ -54,11 +56,13 @@ def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[A
 
 def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[tuple[str, Any, Any]]) -> tuple[Any, Any]:
     """All flags of a run with this method: parsed, and the method's settings apart."""
-    from kithkin.methods import entry_of
+    from kithkin.methods import entry_of, suited
 
-    settings = entry_of(name).settings
+    common = usual(argv, method=name)
+    clients, helpers = (int(v) if v and v.isdecimal() else None for v in (given(argv, "--clients"), given(argv, "--helpers")))
+    settings = suited(entry_of(name).settings, clients or common.clients, helpers)
     group = re.sub(r"\W", "_", short(name))
-    default = field(default=usual(argv, method=name))
+    default = field(default=common)
     Args = make_dataclass(
         "Args", [("run", RunConfig, default), (group, type(settings), field(default=settings)), *more], frozen=True
     )

@@ -327,3 +327,24 @@ def test_a_member_that_is_no_array_is_told(tmp_path):
         file.writestr("labels.npy", "junk")
     with pytest.raises(KithkinError, match="'images' is no array"):
         load(str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize("coloured", [0, 3])
+def test_one_picture_with_colours_makes_a_folder_coloured(coloured, tmp_path):
+    for i, name in enumerate(["cat", "cat", "owl", "owl"]):
+        (tmp_path / name).mkdir(exist_ok=True)
+        picture = np.stack([GREY[i]] * 3, 2)
+        picture[0, 0] = (255, 0, 0)
+        Image.fromarray(picture if i == coloured else GREY[i]).save(tmp_path / name / f"{i}.png")
+    images = load(str(tmp_path)).images
+    assert images.shape == (4, 3, *GREY.shape[1:])
+    assert images[coloured, :, 0, 0].tolist() == [255, 0, 0]
+    assert np.array_equal(images[1], np.stack([GREY[1]] * 3))
+
+
+@pytest.mark.parametrize("nameless", ["unlabelled", "", -1])
+def test_pictures_without_a_label_are_no_class(nameless, tmp_path):
+    labels = np.array([nameless, 0, 1, 0, 1, 0]) if nameless == -1 else np.array([nameless, "a", "b", "a", "b", "a"])
+    with pytest.raises(KithkinError, match=r"without a label|negative label") as caught:
+        load(saved(tmp_path, images=GREY, labels=labels))
+    assert "A run hides labels itself" in caught.value.remedy

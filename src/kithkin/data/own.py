@@ -16,14 +16,23 @@ from kithkin.data.reading import DAMAGE
 from kithkin.errors import KithkinError, unknown
 
 UNLABELLED = "unlabelled"
+GREY = ("1", "L", "LA", "La")  # PIL's modes
 SMALLEST, LARGEST = 8, 64
 LONGEST = 4096  # a signal's samples
+NEEDS_LABELS = (
+    "A run hides labels itself (--label-ratio), and knows them all to tell how right it is: leave out pictures that have none. "
+    "`kithkin newcomer` and the sites of a federation take them."
+)
 _SAVE = "Save it with numpy.savez(PATH, images=..., labels=...): uint8 pictures [N, H, W, C] and integers or names."
 
 
 def read_own(path: Path) -> Dataset:
     """The data set at this path; its name is the path's own."""
     images, labels, classes, owners, clients = _read_folder(path) if path.is_dir() else _read_npz(path)
+    nameless = [name for name in classes if name in ("", UNLABELLED)]
+    if nameless:
+        problem = f"{path} has pictures without a label ({nameless[0] or 'an empty name'})."
+        raise KithkinError(problem, NEEDS_LABELS)
     if len(classes) < 2:
         raise KithkinError(f"{path} has pictures of one class only.", "Give at least two classes: one cannot be learnt.")
     name = path.resolve().name if path.is_dir() else path.stem
@@ -197,7 +206,7 @@ def _labels(path: Path, labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]
     if labels.dtype.kind in "US":
         return positions.astype(np.int64), tuple(_names(values))
     if len(values) and int(values[0]) < 0:
-        raise KithkinError(f"{path} has the negative label {values[0]}.", "Number the classes 0, 1, 2, ...")
+        raise KithkinError(f"{path} has the negative label {values[0]}.", f"Number the classes 0, 1, 2, ... {NEEDS_LABELS}")
     if not np.array_equal(values, np.arange(len(values))):
         raise KithkinError(
             f"{path} has labels up to {values[-1]} but only {len(values)} different ones.",
@@ -229,6 +238,8 @@ def _read_folder(path: Path) -> Parts:
 def _open_all(files: Sequence[Path], picture: tuple[int, ...] | None = None) -> np.ndarray:
     """Pictures of one shape: that of the first, or `picture` and nothing else."""
     first = _open(files[0], None) if picture is None else _blank(picture)
+    if picture is None and first.ndim == 2 and any(map(_coloured, files[1:])):
+        first = _blank((3, *first.shape))  # one colour picture makes them all so: nothing is lost
     images = np.empty((len(files), 1 if first.ndim == 2 else 3, *first.shape[:2]), np.uint8)
     for i, file in enumerate(files):
         images[i] = _channels_first(_open(file, first, strict=picture is not None))
@@ -302,6 +313,14 @@ def _channels_first(picture: np.ndarray) -> np.ndarray:
     return picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
 
 
+def _coloured(file: Path) -> bool:
+    try:
+        with Image.open(file) as picture:
+            return picture.mode not in GREY
+    except Exception:  # what is wrong with it is told when it is read
+        return False
+
+
 def _open(file: Path, first: np.ndarray | None, strict: bool = False) -> np.ndarray:
     """One picture as an array: grey [H, W] or RGB [H, W, 3], like the first one, and of its size.
 
@@ -320,7 +339,7 @@ def _open(file: Path, first: np.ndarray | None, strict: bool = False) -> np.ndar
                 )
             if mode[0] in "IF":  # PIL would cut 16-bit values off at 255 without a word
                 raise KithkinError(f"{file} has more than 8 bits per pixel (mode {mode}).", "Convert it to 8 bits.")
-            grey = mode in ("1", "L", "LA", "La")
+            grey = mode in GREY
             if strict and first is not None and grey != (first.ndim == 2):
                 is_, not_ = ("grey", "colour") if grey else ("colour", "grey")
                 raise KithkinError(f"{file} is a {is_} picture (mode {mode}), not a {not_} one.", "Convert it first.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,6 +28,7 @@ def class_counts(positions: list[np.ndarray], labels: np.ndarray, classes: int) 
     return np.array([np.bincount(labels[mine], minlength=classes) for mine in positions])
 
 
+@mpl.rc_context({"text.parse_math": False})
 def draw(split: Split, labels: np.ndarray, classes: tuple[str, ...], title: str, out: Path) -> None:
     """Bubbles of client by class; the blue disc in each is its labelled part. Below them, each client's label ratio."""
     shares = split.shares[:MOST]

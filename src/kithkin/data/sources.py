@@ -15,15 +15,20 @@ from kithkin.data.reading import read
 from kithkin.errors import KithkinError, unknown
 
 
+def is_official(data: str) -> bool:
+    """Whether the data set is one that everybody has alike."""
+    return data in (DIGITS, *SOURCES)
+
+
 def whole_name(data: str) -> str:
     """The name of a data set as it is; the path of one's own so that it is found again from any folder."""
     own = Path(data).expanduser()
-    return str(own.resolve()) if data not in (DIGITS, *SOURCES) and own.exists() else data
+    return str(own.resolve()) if not is_official(data) and own.exists() else data
 
 
 def resolved(config: RunConfig) -> RunConfig:
     """The config with every None filled in, as suits its data."""
-    asked = None in (config.alpha, config.clients) and config.data not in (DIGITS, *SOURCES)
+    asked = None in (config.alpha, config.clients) and not is_official(config.data)
     return config.resolved(clients_in(Path(config.data).expanduser()) if asked else None)
 
 

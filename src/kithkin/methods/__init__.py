@@ -34,6 +34,7 @@ from kithkin.methods.settings import (
     UmSettings,
     check,
     sees_all_labels,
+    suited,
 )
 from kithkin.methods.um import Newest, Pool, Um, UmState
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus, bias_of
@@ -243,4 +244,5 @@ __all__ = [
     "entry_of",
     "method_for",
     "sees_all_labels",
+    "suited",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from kithkin.config import bad, check_kinds
@@ -121,6 +121,15 @@ class MeSettings(AvgSettings):
 class TuneSettings(AvgSettings):
     finetune_epochs: int = 5
     """Local passes over the client's data before each evaluation."""
+
+
+def suited(settings: Any, clients: int | None, helpers: int | None = None) -> Any:
+    """These usual settings, with shorter lists and fewer candidates where there are few clients (`helpers`: as was asked)."""
+    if not isinstance(settings, ListSettings) or not clients or clients < 1:
+        return settings
+    M = min(settings.helpers, clients)
+    left = max(0, clients - (M if helpers is None else helpers))
+    return replace(settings, helpers=M, candidates=min(settings.candidates, left))
 
 
 def sees_all_labels(settings: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import secrets
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from kithkin.errors import KithkinError
 from kithkin.network.keys import write_secret
 from kithkin.network.papers import Papers, host_and_port, on_this_machine
+from kithkin.processes import die_with_parent
 
 if TYPE_CHECKING:
     from kithkin.network.terms import FederationFile, Terms
@@ -127,13 +127,6 @@ def running(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> G
         yield process
     finally:
         end(process)
-
-
-def die_with_parent() -> None:
-    """Linux alone can promise it, for a parent that is killed."""
-    if sys.platform == "linux":
-        PR_SET_PDEATHSIG = 1
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 10) -> None:

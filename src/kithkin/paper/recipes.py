@@ -41,7 +41,7 @@ RECIPES: dict[str, Recipe] = {
             f"Table {number}",
             partial(tables.accuracy_cells, data),
             partial(tables.accuracy_draw, data),
-            f"{words} pFedMe trains with its own paper's learning rates, which `--lr paper` leaves as they are.",
+            words,
         )
         for data, title, number, words in (
             ("fashion-mnist", "Fashion-MNIST", "I", f"{WIDER} {FIRST} {SLOW}"),

@@ -17,7 +17,7 @@ from kithkin import own
 from kithkin.compute import Workers, choose, together
 from kithkin.config import RunConfig, as_json, some
 from kithkin.data import Dataset, Share, Split, load, resolved, split_of, whole_name
-from kithkin.data.official import DIGITS, SOURCES
+from kithkin.data.sources import is_official
 from kithkin.errors import KithkinError
 from kithkin.federation import Courier, Exam, LocalCourier, World, cohort
 from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
@@ -224,10 +224,17 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     w0 = initial_vector(build, config.seed).to(home)
     flip = config.flips(dataset.flip)
     names = dataset.clients if config.alpha == "given" else ()
-    fingerprint = None if config.data in (DIGITS, *SOURCES) else hashlib.sha256(dataset.images.data).hexdigest()
+    fingerprint = None if is_official(config.data) else fingerprint_of(dataset)
     return Federation(
         config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip, names, fingerprint
     )
+
+
+def fingerprint_of(dataset: Dataset) -> str:
+    """A hash of the pictures and their labels."""
+    sha = hashlib.sha256(np.ascontiguousarray(dataset.images).data)
+    sha.update(dataset.labels.astype("<i8").tobytes())
+    return sha.hexdigest()
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:

@@ -307,6 +307,7 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
     config = troupe.config
     evaluated = [m for m in metrics if m["test_mean"] is not None]
     best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
+    best = evaluated[-1] if best["val_mean"] is None else best  # nobody has a picture to validate with
     best_marks = marks[evaluated.index(best)]
     helpers = helpers_of(world)
     clients = [

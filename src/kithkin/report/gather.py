@@ -125,7 +125,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
         "audit": part("The pseudo labels", lambda: gather_audit(lines["audit"])),
         "cost": part("The bytes", lambda: gather_cost(lines["metrics"], manifest)),
         "split": split,
-        "twin": (str(config.get("data")), str(manifest.get("split_hash"))),
+        "twin": tuple(str(told) for told in (config.get("data"), manifest.get("split_hash"), manifest.get("fingerprint"))),
     }
     run["headline"] = part("The headline", lambda: headline(run), {})
     run["remarks"] = remarks
@@ -170,6 +170,7 @@ def gather_marks(marks: list[Line], metrics: list[Line]) -> dict[str, Any]:
         return {"curve": {**curve, "low": None, "high": None}} if told else {}
     means = [fmean(known(line["val"])) if known(line["val"]) else None for line in marks]
     best = max(range(len(marks)), key=lambda i: (means[i] is not None, means[i] or 0.0))
+    best = len(marks) - 1 if means[best] is None else best
     at = thinned(len(marks), CURVE)
     tests = [known(marks[i]["test"]) for i in at]
     some = thinned(len(marks), PATHS)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -97,6 +98,7 @@ def typical(seen: np.ndarray, uncertainty: np.ndarray, budget: int) -> list[int]
     return [*chosen, *others][:budget]
 
 
+@mpl.rc_context({"text.parse_math": False})
 def contact_sheet(advice: Advice, title: str, out: Path) -> None:
     """The chosen pictures in their order, each with its number, the model's class and the entropy."""
     count = len(advice.names)
