@@ -79,6 +79,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("run --data fashion-mnis", "Unknown data set 'fashion-mnis'.", "Did you mean 'fashion-mnist'?"),
     ("run --data no/such.npz", "no file or folder no/such.npz", "Check the path"),
     ("run --clients 0", "--clients is 0", "Give another --clients"),
+    ("run --batch-size 2000", "must not exceed the 1,797 pictures", "Give another --batch-size"),
     ("run --clients -3", "--clients is -3", "Give another --clients"),
     ("run --clients 5000", "5000 clients cannot share the 1797 pictures of digits", "at most 359 clients"),
     ("run --clients 359 --alpha 0.01", "359 clients and alpha 0.01", "fewer clients or a larger alpha"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_runs import assert_same_run, break_off, flags, lines
 
 import kithkin
@@ -95,3 +98,17 @@ def test_the_nearest_is_only_named_where_one_is_near():
         kithkin.run(method="zzzz")
     assert "Did you mean" not in str(caught.value)
     assert "um" in caught.value.remedy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell the peak of a whole process alone")
+def test_the_memory_is_that_of_the_run_and_of_its_workers(tmp_path: Path):
+    tiny = {"method": "fixavg", "clients": 6, "rounds": 1, "epochs": 1, "width": 2}
+    ballast = torch.ones(100_000_000)  # of before
+    del ballast
+    taken = [
+        kithkin.run(**tiny, compute=compute, out=tmp_path / compute).summary["memory"]["host_bytes"]
+        for compute in ("eager", "workers")
+    ]
+    now = int(re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[0]) * 1024
+    assert taken[0] < now + 200_000_000
+    assert taken[1] > taken[0] + 20_000_000

@@ -15,7 +15,7 @@ from torch import Tensor
 import kithkin
 from kithkin import own
 from kithkin.compute import Workers, choose, together
-from kithkin.config import RunConfig, as_json, some
+from kithkin.config import RunConfig, as_json, bad, some
 from kithkin.data import Dataset, Share, Split, load, resolved, split_of, whole_name
 from kithkin.data.sources import is_official
 from kithkin.errors import KithkinError
@@ -195,8 +195,10 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     if dataset is None:
         dataset = load(config.data, config.data_folder)
         config = replace(config, data=whole_name(config.data))
-    K = some(config.clients)
+    K, pictures = some(config.clients), len(dataset.labels)
     check(settings, K)
+    if some(config.batch_size) > max(1024, pictures):  # short batches are filled up, at no use and much cost
+        raise bad("batch_size", config.batch_size, f"must not exceed the {pictures:,} pictures")
     split = split_of(dataset, K, config.alpha, config.seed, config.label_ratio)
     known = split.revealed() if sees_all_labels(settings) else split
     images = torch.from_numpy(dataset.images).to(device)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
+import os
+import re
 import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -198,6 +201,7 @@ def go_on(
         compute.say = display.say
     if isinstance(compute, Ticking):
         compute.tick = display.tick
+    forget_peaks()
     began = time.perf_counter()
     try:
         while world.round < rounds:
@@ -273,10 +277,25 @@ class Pace:
 
 
 def peak_memory() -> dict[str, int]:
-    """The most that this process has taken so far, in bytes."""
-    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The most that this process and its workers have taken since the run began, in bytes: the sum of their peaks."""
+    host = sum(peak_of(pid) for pid in (os.getpid(), *(worker.pid or 0 for worker in multiprocessing.active_children())))
     gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
     return {"host_bytes": host, "gpu_bytes": gpu}
+
+
+def peak_of(process: int) -> int:
+    try:
+        told = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        return int(told[1]) * 1024 if told else 0
+    except OSError:  # not Linux: of this process alone, and of all that it did before
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if process == os.getpid() else 0
+
+
+def forget_peaks() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def as_line(t: int, marks: Marks) -> dict[str, Any]:
