@@ -530,6 +530,14 @@ def test_few_clients_need_no_flags(kith: Any, tmp_path: Path, clients: int):
     assert kithkin.run(data="few.npz", method="um", rounds=1, epochs=1, width=2, warmup_epochs=1, mc_samples=2).folder.exists()
 
 
+def test_a_folder_named_like_a_data_set_is_not_taken_for_it(kith: Any, tmp_path: Path):
+    assert kith("run", "--method", "fixavg", *SIZES.split(), "--quiet", "--out", "run").code == 0
+    (tmp_path / "digits" / "one").mkdir(parents=True)
+    (tmp_path / "digits" / "one" / "a.png").touch()
+    assert kith("advise", "run", "--client", "0", "--budget", "1", "--out", "wanted").code == 0
+    assert "digits[" in (tmp_path / "wanted" / "labels-wanted.csv").read_text()
+
+
 def test_class_names_are_no_formulas(kith: Any, tmp_path: Path):
     names = np.array(["$\\frac{$", "$\\sqrt{$"])
     images = np.random.default_rng(0).integers(0, 256, (90, 8, 8), dtype=np.uint8)

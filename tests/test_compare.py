@@ -274,6 +274,12 @@ def test_a_table_that_cannot_be_written_is_told(tmp_path: Path):
         compare.write_table(tmp_path, [], [])
 
 
+def test_three_points_are_not_more_than_three():
+    ties = [(n - 3) / 100 - n / 100 for n in range(3, 101)]
+    assert compare.harmed(ties) == 0
+    assert compare.harmed([gain - 0.001 for gain in ties]) == 1
+
+
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What a comparison that ends badly says."""
     with pytest.raises(SystemExit) as end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import multiprocessing
 import signal
@@ -85,7 +86,7 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
     config = resolved(replace(cell.config, data=whole_name(cell.config.data)))
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
-    wanted = {**as_json(config), **asdict(cell.settings)}
+    wanted = json.loads(json.dumps({**as_json(config), **asdict(cell.settings)}))  # as a manifest holds it
     where = {name: wanted[name] for name in ("device", "compute", "pool")}
     differs = sorted(k for k in wanted if k not in ("data_folder", *where) and found.get(k) != wanted[k])
     if differs:
@@ -234,7 +235,7 @@ def harmed(gains: Sequence[float]) -> float:
     >>> harmed([0.1, -0.01, -0.05, 0.0])
     0.25
     """
-    return fmean(gain < -HARM for gain in gains)
+    return fmean(gain < -HARM - 1e-6 for gain in gains)  # three points are not more than three, however they are rounded
 
 
 def worst_decile(values: Sequence[float]) -> float:

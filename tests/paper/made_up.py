@@ -33,6 +33,7 @@ def record(
         "final_test_var": 0.02,
         "final_pseudo_error": 0.25,
         "final_pseudo_coverage": 0.5,
+        "seconds": 0.1,
     }
     summary |= {"up_bytes": moved // 2, "down_bytes": moved // 2, "bytes_by_cause": causes}
     summary |= {"cost_formulas": {"greedy_27": 8e9, "helper_lists_28": 2e9, "saved_29": 6e9}}

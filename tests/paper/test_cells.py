@@ -18,6 +18,7 @@ from made_up import cell, put, record
 import kithkin
 from kithkin import methods
 from kithkin.errors import KithkinError
+from kithkin.federation import DivergedError
 from kithkin.methods import METHODS
 from kithkin.paper import cells
 from kithkin.paper.cells import Cell, claimed, fill, gather, read, strangers
@@ -158,14 +159,22 @@ def test_a_cell_that_is_known_to_take_too_long_is_passed_over(tmp_path: Path, mo
 def test_a_run_that_breaks_off_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def do(cell: Cell, where: Path, display: Any, before: Any) -> dict[str, Any]:
         display.start(cell.config, 0, "")
+        where.mkdir()
         if cell.config.alpha == 5:
-            raise KithkinError("It diverged.", "Smaller steps.")
+            raise DivergedError("It diverged.", "Smaller steps.")
+        if cell.config.alpha == 1:
+            raise KithkinError("The disk is full.", "Free some room.")
         return record(cell)
 
     monkeypatch.setattr(cells, "do", do)
-    filled = fill([cell(alpha=5.0), cell()], tmp_path, None, True)
+    filled = fill([cell(alpha=5.0), cell(alpha=1.0), cell()], tmp_path, None, True)
     assert filled.done == 1
-    assert filled.broken == ["um on fashion-mnist, alpha 5, seed 0: It diverged."]
+    assert filled.broken == [
+        "um on fashion-mnist, alpha 5, seed 0: It diverged.",
+        "um on fashion-mnist, alpha 1, seed 0: The disk is full.",
+    ]
+    kept = [path.name for path in (tmp_path / ".running").iterdir() if path.is_dir()]
+    assert kept == [cell(alpha=1.0).key], "what came before a full disk is good"
 
 
 def test_a_mistake_before_a_run_starts_ends_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -228,6 +237,26 @@ def test_the_claim_of_a_dead_process_is_taken_over(tmp_path: Path, monkeypatch: 
     claim(tmp_path / ".running" / f"{cell().key}.lock", process=dead_process())
     made(monkeypatch)
     assert fill([cell()], tmp_path, None, True).done == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody knows")
+def test_the_claim_of_a_process_whose_number_another_has_is_taken_over(tmp_path: Path):
+    lock = tmp_path / "x.lock"
+    claim(lock, process=os.getppid(), since="1")
+    with claimed(lock) as mine:
+        assert mine
+    claim(lock, process=os.getppid(), since=cells._since(os.getppid()))
+    with claimed(lock) as mine:
+        assert not mine
+
+
+def test_a_cell_that_was_begun_is_gone_on_with_though_a_whole_one_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    put(cell(alpha=5.0), tmp_path)  # took 60 seconds
+    (tmp_path / ".running" / cell().key).mkdir(parents=True)
+    (tmp_path / ".running" / cell().key / "manifest.json").touch()
+    ran = made(monkeypatch)
+    assert fill([cell(alpha=5.0), cell(alpha=1.0), cell()], tmp_path, 0.5, True).out_of_time == 1
+    assert [c.config.alpha for c in ran] == [0.5]
 
 
 def test_the_claim_of_a_living_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -27,9 +27,7 @@ def test_it_counts_by_class_by_uncertainty_and_by_helper():
     assert (told["asked"], told["taken"], told["wrong"]) == (5, 4, 2)
     assert told["by_class"] == [[2, 1], [2, 1], [0, 0]]
     assert told["by_entropy"] == [[2, 0], [0, 0], [2, 2], *[[0, 0]] * (BINS - 4), [1, 1]]
-    assert told["by_helper"] == {"7": [2, 1], "2": [2, 1]}, (
-        "who is not named labels alone; whose label was not taken is left out"
-    )
+    assert told["by_helper"] == {"7": [2, 1]}, "several together are nobody; whose label was not taken is left out"
 
 
 def test_a_round_without_labels_is_empty():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor
 
 from kithkin.federation import Ledger, World
@@ -18,6 +20,7 @@ from kithkin.methods.base import Held
 from kithkin.methods.fedavg import Global, Own
 from kithkin.methods.um import Newest, Pool, UmState
 from kithkin.record.checkpoint import CLASSES
+from kithkin.record.folder import DTYPES, write_tensors
 from kithkin.record.pack import pack, unpack
 
 
@@ -96,3 +99,14 @@ def test_a_class_that_is_not_listed_is_not_made():
 def test_what_has_no_json_is_refused_when_packing(value: Any):
     with pytest.raises(AssertionError, match="cannot pack"):
         pack(value, {})
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_numbers_of_every_kind_come_back(dtype: torch.dtype, tmp_path: Path):
+    tensor = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
+    write_tensors(tmp_path / "x.safetensors", {"t": tensor, "none": tensor[:0], "one": tensor[0, 0]}, {})
+    back = load_file(tmp_path / "x.safetensors")
+    assert back["t"].dtype == dtype
+    assert torch.equal(back["t"], tensor)
+    assert back["none"].shape == (0, 3)
+    assert back["one"].shape == ()

@@ -88,6 +88,39 @@ def test_a_run_may_be_stopped_in_every_round(whole: Whole, tmp_path: Path):
     assert len(checkpoints(out)) <= 2
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, KithkinError])
+def test_a_run_that_is_stopped_while_it_ends_has_lost_nothing(whole: Whole, tmp_path: Path, error: type[BaseException]):
+    def broken(*_: Any) -> None:
+        raise error(*["x", "y"] * (error is KithkinError))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembling.Federation, "save_models", broken)
+        with pytest.raises(error):
+            start(tmp_path / "run", "fixbn", checkpoint_every=0)
+    assert checkpoints(tmp_path / "run") == ["round-000004"]
+    again = listen(tmp_path / "run")
+    assert (again.already, again.rounds) == (4, [])
+    assert_same_run(tmp_path / "run", whole("fixbn"))
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_only_read(tmp_path: Path, whole: Whole):
+    out = break_off(tmp_path / "run", "fixbn", 2)
+    assemble: Callable[..., Any] = RUN.assemble
+
+    def slowly(*args: Any) -> Any:
+        federation = assemble(*args)
+        if not (out / "summary.json").exists():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RUN, "assemble", assemble)
+                resume(out)  # the other one
+        return federation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RUN, "assemble", slowly)
+        resume(out)
+    assert_same_run(out, whole("fixbn"))
+
+
 def test_a_display_may_end_a_run_which_is_saved_as_far_as_it_came(whole: Whole, tmp_path: Path):
     class Ending(Heard):
         def round(self, line: dict[str, Any], moved: int) -> None:

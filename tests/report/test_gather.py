@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
@@ -235,3 +236,14 @@ def test_thinning_keeps_both_ends():
     assert thinned(500, 40)[-1] == 499
     assert len(thinned(500, 40)) == 40
     assert thinned(0, 40) == []
+
+
+def test_runs_on_one_data_set_read_it_once(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch):
+    module: Any = importlib.import_module("kithkin.report.gather")  # which the function of that name hides
+    read: list[str] = []
+    load = module.load
+    monkeypatch.setattr(module, "load", lambda *a: (read.append(a[0]), load(*a))[1])
+    module.without_pictures.cache_clear()
+    module.dealt.cache_clear()
+    gather(list(runs.values()))
+    assert read == ["digits"]

@@ -118,6 +118,8 @@ def test_without_labels_it_is_helped_and_says_that_nothing_can_be_told(finished:
     assert "0 labelled and 40 unlabelled pictures" in out
     assert "No accuracy is told" in out
     assert len(kithkin.load("new").client().predict(forty().images)) == 40
+    code, _, err = kith("newcomer", "new", "--data", "mine.npz", "--out", "newer")
+    assert (code, "new is a newcomer's. Name the run that it joined." in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from kithkin import rng
@@ -85,7 +86,7 @@ class Labels:
     classes: Tensor
     taken: Tensor
     entropy: Tensor
-    who: Tensor | None = None  # numbers of clients; None: the client's own, or several together
+    who: Tensor | None = None  # numbers of clients; None: several together
 
 
 async def certain_labels(client: Client, w: Tensor, threshold: float) -> Labels | None:
@@ -94,7 +95,7 @@ async def certain_labels(client: Client, w: Tensor, threshold: float) -> Labels 
         return None
     p = await Predict(w, client.images, client.unlabelled)
     confidence, classes = p.max(1)
-    return Labels(classes, confidence >= threshold, entropy(p))
+    return Labels(classes, confidence >= threshold, entropy(p), torch.full_like(classes, client.number))
 
 
 @dataclass(frozen=True, eq=False)

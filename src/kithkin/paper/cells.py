@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from kithkin.config import RunConfig, as_json
 from kithkin.data.official import SOURCES
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
+from kithkin.federation import DivergedError
 from kithkin.methods import entry_of
 from kithkin.paper.looks import look_at
 from kithkin.record import Display, Folder, Result, StopRunError, resume, run
@@ -192,7 +193,8 @@ def fill(cells: Sequence[Cell], results: Path, minutes: float | None, quiet: boo
     with disk_errors(results, "Give another --results."):
         running.mkdir(parents=True, exist_ok=True)
     for number, (path, cell) in enumerate(missing.items(), 1):
-        if time.monotonic() + took.get(_like(cell), 0) >= until:
+        begun = (running / cell.key / "manifest.json").exists()  # then it takes less
+        if time.monotonic() + (0 if begun else took.get(_like(cell), 0)) >= until:
             filled.out_of_time += 1
             continue
         with claimed(running / f"{cell.key}.lock") as mine:
@@ -210,10 +212,12 @@ def fill(cells: Sequence[Cell], results: Path, minutes: float | None, quiet: boo
             except KithkinError as e:
                 if not display.started:
                     raise  # the others would fare alike
-                shutil.rmtree(running / cell.key, ignore_errors=True)
+                if isinstance(e, DivergedError):
+                    shutil.rmtree(running / cell.key, ignore_errors=True)
                 filled.broken.append(f"{cell}: {e.problem}")
                 continue
-            done["seconds"] = took[_like(cell)] = round(time.monotonic() - began, 1)
+            in_all = max(time.monotonic() - began, done["summary"]["seconds"])  # it may have been begun before
+            done["seconds"] = took[_like(cell)] = round(in_all, 1)
             with disk_errors(path, "Free some room, or give another --results."):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, lambda draft, done=done: write_text(draft, as_text(done)))
@@ -239,7 +243,7 @@ def do(cell: Cell, where: Path, display: Display, before: Record | None = None) 
         seen.update(look_at(federation, world, cell.looks), machine=federation.machine())
 
     if folder.manifest.exists():
-        result = resume(where, display, look)
+        result = resume(where, display, look, {name: getattr(cell.config, name) for name in ("device", "compute", "pool")})
     else:
         result = run(cell.config, cell.settings, where, display, look)
     return {**{k: v for k, v in (before or {}).items() if k not in PARTS}, **told(cell, result), **seen}
@@ -278,7 +282,7 @@ def as_text(record: Record) -> str:
 @contextmanager
 def claimed(lock: Path) -> Generator[bool, None, None]:
     """Whether the cell is ours to run. A claim names its process; that of a dead one is taken over."""
-    owner = {"host": socket.gethostname(), "process": os.getpid()}
+    owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _since(os.getpid())}
     with disk_errors(lock, "Give another --results."), (lock.parent / "guard").open("a") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # the system lets go of it if we die
         mine = not _held(lock, owner)
@@ -303,15 +307,22 @@ def _held(lock: Path, asking: dict[str, Any]) -> bool:
         if owner["host"] == asking["host"]:
             if owner["process"] == asking["process"]:
                 return False  # of an earlier process with our number
-            os.kill(owner["process"], 0)
-            return True
+            with suppress(PermissionError):
+                os.kill(owner["process"], 0)
+            return owner.get("since", since := _since(owner["process"])) == since  # else another has its number now
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
     except (ValueError, KeyError, TypeError):
         pass
     return time.time() - renewed < SILENCE
+
+
+def _since(process: int) -> str:
+    """When a process began, in the system's own count; "" where it does not tell."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 class Timed:

@@ -194,7 +194,8 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     device = pick_device(config.device)
     if dataset is None:
         dataset = load(config.data, config.data_folder)
-        config = replace(config, data=whole_name(config.data))
+        folder = config.data_folder and config.data_folder.expanduser().resolve()
+        config = replace(config, data=whole_name(config.data), data_folder=folder)
     K, pictures = some(config.clients), len(dataset.labels)
     check(settings, K)
     if some(config.batch_size) > max(1024, pictures):  # short batches are filled up, at no use and much cost

@@ -18,7 +18,8 @@ def audit(labels: dict[int, Labels], truth: Sequence[Tensor] | Mapping[int, Tens
     """Counts over all clients that labelled in a round.
 
     `asked` pictures had an answer, `taken` of them were used, `wrong` of those were not of that class. Then the same two counts
-    by true class and by helper, and for every bin of uncertainty all answers and the wrong ones among them, taken or not.
+    by true class and by helper, if it was one alone, and for every bin of uncertainty all answers and the wrong ones among
+    them, taken or not.
     """
     if not labels:
         return {"asked": 0, "taken": 0, "wrong": 0, "by_class": [], "by_entropy": [], "by_helper": {}}
@@ -27,7 +28,7 @@ def audit(labels: dict[int, Labels], truth: Sequence[Tensor] | Mapping[int, Tens
     false = torch.cat([label.classes for label in labels.values()]) != true
     share = torch.cat([label.entropy for label in labels.values()]) / math.log(max(2, classes))
     bins = (share * BINS).long().clamp(0, BINS - 1)
-    whos = torch.cat([torch.full_like(label.classes, k) if label.who is None else label.who for k, label in labels.items()])
+    whos = torch.cat([torch.full_like(label.classes, -1) if label.who is None else label.who for label in labels.values()])
     helpers, places = whos.unique(return_inverse=True)
 
     def counts(places: Tensor, n: int, *among: Tensor) -> Tensor:
@@ -46,5 +47,5 @@ def audit(labels: dict[int, Labels], truth: Sequence[Tensor] | Mapping[int, Tens
         width = part.shape[1]
         rows.append([numbers[i : i + width] for i in range(0, len(numbers), width)])
     ((asked, used, wrong),), by_class, by_entropy, by_helper = rows
-    named = {str(k): row for k, row in zip(flat, by_helper, strict=True) if row[0]}
+    named = {str(k): row for k, row in zip(flat, by_helper, strict=True) if row[0] and k >= 0}
     return {"asked": asked, "taken": used, "wrong": wrong, "by_class": by_class, "by_entropy": by_entropy, "by_helper": named}

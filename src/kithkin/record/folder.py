@@ -18,7 +18,8 @@ from torch import Tensor
 
 from kithkin.errors import KithkinError
 
-DTYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}
+DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
+DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     with path.open("wb") as f:
         f.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
-            f.write(tensor.detach().cpu().contiguous().numpy().data)
+            f.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -140,6 +141,8 @@ class Folder:
         with file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(file.fileno()).st_nlink == 0:  # who had it took it away as we came
+                    raise BlockingIOError
             except (BlockingIOError, PermissionError):
                 raise KithkinError(
                     f"Another process is at work on {self.path}.", "Wait until it is done, or stop it."

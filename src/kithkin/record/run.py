@@ -163,12 +163,14 @@ def resume(
             f"The model has {federation.w0.numel():,} numbers; when the run began it had {manifest['model_numbers']:,}.",
             f"Bring back the {config.model} of then.",
         )
-    recorded = rounds_on_record(folder, config)
-    world = checkpoint.load(folder.checkpoints, federation.place, display.say, recorded, (*checkpoint.CLASSES, *entry.states))
-    if world is None:
-        display.say("No good checkpoint: starting from the beginning.")
-        world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device), folder.claimed():
+        if folder.summary.exists():  # another process has done it meanwhile
+            return read_result(folder)
+        recorded, classes = rounds_on_record(folder, config), (*checkpoint.CLASSES, *entry.states)
+        world = checkpoint.load(folder.checkpoints, federation.place, display.say, recorded, classes)
+        if world is None:
+            display.say("No good checkpoint: starting from the beginning.")
+            world = open_world(federation.method, federation.clients, federation.w0)
         return go_on(federation, folder, world, display, look and partial(look, federation))
 
 
@@ -247,9 +249,16 @@ def go_on(
         raise KithkinError(f"The GPU's memory is full ({str(e).partition('. ')[0]}).", remedy) from None
     finally:
         display.stop()
-    if look:
-        look(world)
-    return finish(troupe, folder, world, metrics, marks)
+        if isinstance(compute, Ticking):
+            compute.tick = lambda done, jobs: None
+    try:
+        if look:
+            look(world)
+        return finish(troupe, folder, world, metrics, marks)
+    except BaseException:
+        if world.round > pace.saved:
+            pace.save(folder, world)
+        raise
 
 
 class Pace:
@@ -348,6 +357,7 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         tau = cohort_size(K, some(config.sample_rate)) / K
         costs = paper_costs(K, um.M, um.R, min(um.F, n), um.nu, tau, n, troupe.w0.numel())
     labelled = [m for m in metrics if m["pseudo_error"] is not None]
+    asked = [m for m in metrics if m["pseudo_coverage"] is not None]
     summary = {
         "method": own.short(config.method),
         "data": config.data,
@@ -362,7 +372,7 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         "final_test_mean": evaluated[-1]["test_mean"],
         "final_test_var": evaluated[-1]["test_var"],
         "final_pseudo_error": labelled[-1]["pseudo_error"] if labelled else None,
-        "final_pseudo_coverage": labelled[-1]["pseudo_coverage"] if labelled else None,
+        "final_pseudo_coverage": asked[-1]["pseudo_coverage"] if asked else None,
         "down_bytes": world.ledger.down,
         "up_bytes": world.ledger.up,
         "bytes_by_cause": world.ledger.moved,

@@ -468,7 +468,7 @@ function byHelperCard(run, counts, nothing) {
       rows().map(r => [called(run, r.k), count(r.n), count(r.wrong), pct(r.error)])],
     draw: width => {
       if (nothing) return nothing;
-      if (!rows().length) return "No label was taken in these rounds.";
+      if (!rows().length) return "No label was taken in these rounds, or each was given by several models together.";
       const r = rows().length > 200 ? 3 : 5.5, most = rows()[0].n;
       const p = plot(width, 354, { min: 0, max: most * 1.05, label: "labels given", format: count }, shares("wrong"));
       hover(p.svg, rows().map(({ k, n, wrong, error }) => {

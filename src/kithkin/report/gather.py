@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 
 import kithkin
 from kithkin.compare import HARM, harmed, worst_decile
-from kithkin.config import RunConfig, from_json
-from kithkin.data import Split, load, resolved, split_of
+from kithkin.config import Alpha, from_json
+from kithkin.data import Dataset, Split, load, resolved, split_of
 from kithkin.data.picture import class_counts
 from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
@@ -316,26 +317,31 @@ def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list
         remarks.append("Pictures and models stay with the sites: the split, confusion and latent features are not shown.")
         return None
     try:
-        data, split, labels, classes = dealt(resolved(from_json(config).checked()))
+        c = resolved(from_json(config).checked())
+        data = without_pictures(c.data, c.data_folder)
+        split = dealt(c.data, c.data_folder, c.clients or 1, c.alpha, c.seed, c.label_ratio)
     except KithkinError as e:
         remarks.append(f"The split is not shown, as the data cannot be read: {e.problem}")
         return None
     if split.digest() != manifest.get("split_hash"):
-        remarks.append(f"The split is not shown: {data} gives another one than when the run began.")
+        remarks.append(f"The split is not shown: {data.name} gives another one than when the run began.")
         return None
     counts = {
-        "every": class_counts([share.train for share in split.shares], labels, len(classes)).tolist(),
-        "labelled": class_counts([share.labelled for share in split.shares], labels, len(classes)).tolist(),
+        "every": class_counts([share.train for share in split.shares], data.labels, len(data.classes)).tolist(),
+        "labelled": class_counts([share.labelled for share in split.shares], data.labels, len(data.classes)).tolist(),
     }
-    return {"classes": list(classes), **counts}
+    return {"classes": list(data.classes), **counts}
 
 
-@lru_cache(maxsize=8)
-def dealt(config: RunConfig) -> tuple[str, Split, np.ndarray, tuple[str, ...]]:
-    """Kept, because a live page asks again and again."""
-    data = load(config.data, config.data_folder)
-    split = split_of(data, config.clients or 1, config.alpha, config.seed, config.label_ratio)
-    return data.name, split, data.labels, data.classes
+@lru_cache(maxsize=2)
+def without_pictures(data: str, folder: Path | None) -> Dataset:
+    """Kept, because many runs are on the same data, and a live page asks again and again."""
+    return replace(load(data, folder), images=np.empty(0, np.uint8))
+
+
+@lru_cache(maxsize=64)
+def dealt(data: str, folder: Path | None, clients: int, alpha: Alpha | None, seed: int, label_ratio: float | None) -> Split:
+    return split_of(without_pictures(data, folder), clients, alpha, seed, label_ratio)
 
 
 def headline(run: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from kithkin.data import load as load_data
 from kithkin.data.own import listing
+from kithkin.data.sources import is_official
 from kithkin.data.split import split_of
 from kithkin.errors import KithkinError
 from kithkin.methods import entry_of, sees_all_labels
@@ -50,7 +51,7 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
         raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
     share = split.shares[client.number]
     where = Path(config.data)
-    files = listing(where).files if where.is_dir() else None
+    files = listing(where).files if not is_official(config.data) and where.is_dir() else None
     names = [str(files[row]) if files else f"{config.data}[{row}]" for row in share.unlabelled]
     return names, dataset.images[share.unlabelled]
 

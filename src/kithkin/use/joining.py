@@ -96,6 +96,8 @@ def join(
     tick: Callable[[int, int], None] | None = None,
 ) -> Joined:
     """Train a newcomer from the run's pool, and once more alone."""
+    if "newcomer" in run.manifest:
+        raise KithkinError(f"{run.folder.path} is a newcomer's.", "Name the run that it joined.")
     pool, device = [run.models.helper(k) for k in run.models.pooled], run.models.device
     if not pool:
         raise KithkinError(

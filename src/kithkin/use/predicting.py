@@ -102,7 +102,7 @@ def ask(
 
 def cast_votes(helpers: Sequence[tuple[Helper, float]], answers: Sequence[Tensor]) -> Vote:
     """The helpers' label by the run's own rule: the least uncertain answer (11), as `um` takes it; with evidence behind the
-    models, as in `um-plus`, their mean answer, weighed by relation x evidence."""
+    models, as in `um-plus`, their mean answer, weighed by relation x evidence (there, without the common model's voice)."""
     if any(h.evidence for h, _ in helpers):
         return Vote(vote(answers, [relation * h.evidence for h, relation in helpers]).cpu().numpy(), None)
     p, who = least_uncertain(answers)
