@@ -27,7 +27,7 @@ from kithkin.data import Dataset
 from kithkin.federation import cohort, open_world, play
 from kithkin.methods import METHODS
 from kithkin.record.assembling import assemble
-from kithkin.record.run import peak_memory
+from kithkin.record.memory import peak_memory
 
 
 def pictures(clients: int, side: int = 32, channels: int = 3, each: int = 600) -> Dataset:

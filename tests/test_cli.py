@@ -58,7 +58,7 @@ def kith(capsys: pytest.CaptureFixture[str]):
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, Any, Path | None]]:
     """The runs that the command line asks for, which are not done."""
-    from kithkin import record
+    from kithkin import display, record
 
     runs: list[tuple[RunConfig, Any, Path | None]] = []
 
@@ -67,7 +67,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, Any, Path | 
         return kithkin.record.Result(Path("x"), {}, [], [])  # pyright: ignore[reportAttributeAccessIssue]
 
     monkeypatch.setattr(record, "run", note)
-    monkeypatch.setattr(cli, "print_summary", lambda *_: None)
+    monkeypatch.setattr(display, "print_summary", lambda *_: None)
     return runs
 
 

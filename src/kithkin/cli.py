@@ -37,8 +37,7 @@ def _run(argv: Sequence[str]) -> None:
     display, finish = shown(args.quiet, args.out or home_of(args.run), args.report, args.tensorboard)
     result = run(args.run, settings, args.out, display)
     finish()
-    if not args.quiet:
-        print_summary(result.summary, result.folder)
+    _tell(result, args.quiet)
 
 
 def _explain(argv: Sequence[str]) -> None:
@@ -172,8 +171,7 @@ def _resume(argv: Sequence[str]) -> None:
     display, finish = shown(quiet, folder, report, tensorboard)
     result = resume(folder, display, where=where)
     finish()
-    if not quiet:
-        print_summary(result.summary, result.folder)
+    _tell(result, quiet)
 
 
 def _methods(argv: Sequence[str]) -> None:
@@ -291,7 +289,13 @@ def _federation_run(argv: Sequence[str]) -> None:
     else:
         simulate = _of_network("simulate").simulate
         result = simulate(args.run, settings, args.out or home_of(args.run), display, args.wire)
-    if not args.quiet:
+    _tell(result, args.quiet)
+
+
+def _tell(result: Any, quiet: bool) -> None:
+    from kithkin.display import print_summary
+
+    if not quiet:
         print_summary(result.summary, result.folder)
 
 
@@ -353,32 +357,6 @@ def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], a
     if argv[0] not in commands:
         raise unknown("command", argv[0], commands)
     commands[argv[0]](argv[1:])
-
-
-def print_summary(summary: dict[str, Any], folder: Path) -> None:
-    moved = summary["down_bytes"] + summary["up_bytes"]
-    causes = ", ".join(f"{cause} {size / 1e6:,.1f}" for cause, size in summary["bytes_by_cause"].items())
-    host, gpu = (summary["memory"][place] / 1e9 for place in ("host_bytes", "gpu_bytes"))
-    memory = f"{gpu:,.1f} GPU, {host:,.1f} host" if gpu else f"{host:,.1f}"
-    rows = [
-        (
-            "test accuracy at best validation",
-            f"{summary['test_at_best_val']:.4f} (round {summary['best_val_round']}"
-            f"{', the last: nobody has validation pictures' if summary['best_val'] is None else ''})",
-        ),
-        ("test accuracy at the end", f"{summary['final_test_mean']:.4f}, variance {summary['final_test_var']:.4f}"),
-        ("best test accuracy of any round", f"{summary['best_test']:.4f}"),
-        ("MB moved", f"{moved / 1e6:,.1f} ({causes})" if causes else "0"),
-        ("seconds", f"{summary['seconds']:,.1f}"),
-        ("GB of memory at most", memory),
-        ("folder", str(folder)),
-    ]
-    if summary["cost_formulas"]:
-        lists = summary["cost_formulas"]["helper_lists_28"]
-        greedy = summary["cost_formulas"]["greedy_27"]
-        rows.insert(4, ("MB by the paper's formulas", f"{lists / 1e6:,.1f} helper lists (28), {greedy / 1e6:,.1f} greedy (27)"))
-    for name, value in rows:
-        print(f"{name:33} {value}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

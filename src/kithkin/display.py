@@ -1,10 +1,11 @@
-"""How a run shows itself: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""How a run shows itself: a live line on a terminal, plain lines elsewhere, nothing when quiet; and what it came to."""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -109,3 +110,29 @@ class Lines:
             print(text, file=sys.stderr, flush=True)
 
     def stop(self) -> None: ...
+
+
+def print_summary(summary: dict[str, Any], folder: Path) -> None:
+    moved = summary["down_bytes"] + summary["up_bytes"]
+    causes = ", ".join(f"{cause} {size / 1e6:,.1f}" for cause, size in summary["bytes_by_cause"].items())
+    host, gpu = (summary["memory"][place] / 1e9 for place in ("host_bytes", "gpu_bytes"))
+    memory = f"{gpu:,.1f} GPU, {host:,.1f} host" if gpu else f"{host:,.1f}"
+    rows = [
+        (
+            "test accuracy at best validation",
+            f"{summary['test_at_best_val']:.4f} (round {summary['best_val_round']}"
+            f"{', the last: nobody has validation pictures' if summary['best_val'] is None else ''})",
+        ),
+        ("test accuracy at the end", f"{summary['final_test_mean']:.4f}, variance {summary['final_test_var']:.4f}"),
+        ("best test accuracy of any round", f"{summary['best_test']:.4f}"),
+        ("MB moved", f"{moved / 1e6:,.1f} ({causes})" if causes else "0"),
+        ("seconds", f"{summary['seconds']:,.1f}"),
+        ("GB of memory at most", memory),
+        ("folder", str(folder)),
+    ]
+    if summary["cost_formulas"]:
+        lists = summary["cost_formulas"]["helper_lists_28"]
+        greedy = summary["cost_formulas"]["greedy_27"]
+        rows.insert(4, ("MB by the paper's formulas", f"{lists / 1e6:,.1f} helper lists (28), {greedy / 1e6:,.1f} greedy (27)"))
+    for name, value in rows:
+        print(f"{name:33} {value}")

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import os
-import re
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +36,7 @@ from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.record import checkpoint
 from kithkin.record.assembling import Federation, Troupe, assemble, sources
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
+from kithkin.record.memory import forget_peaks, peak_memory
 
 
 class Display(Protocol):
@@ -283,28 +279,6 @@ class Pace:
         checkpoint.save(folder.checkpoints, world)
         self.saved, self.since = world.round, time.monotonic()
         self.took = self.since - began
-
-
-def peak_memory() -> dict[str, int]:
-    """The most that this process and its workers have taken since the run began, in bytes: the sum of their peaks."""
-    host = sum(peak_of(pid) for pid in (os.getpid(), *(worker.pid or 0 for worker in multiprocessing.active_children())))
-    gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
-    return {"host_bytes": host, "gpu_bytes": gpu}
-
-
-def peak_of(process: int) -> int:
-    try:
-        told = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-        return int(told[1]) * 1024 if told else 0
-    except OSError:  # not Linux: of this process alone, and of all that it did before
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if process == os.getpid() else 0
-
-
-def forget_peaks() -> None:
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
 
 
 def as_line(t: int, marks: Marks) -> dict[str, Any]:

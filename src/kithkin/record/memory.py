@@ -1,0 +1,34 @@
+"""The memory that a run takes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+
+def peak_memory() -> dict[str, int]:
+    """The most that this process and its workers have taken since the run began, in bytes: the sum of their peaks."""
+    host = sum(peak_of(pid) for pid in (os.getpid(), *(worker.pid or 0 for worker in multiprocessing.active_children())))
+    gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
+    return {"host_bytes": host, "gpu_bytes": gpu}
+
+
+def peak_of(process: int) -> int:
+    try:
+        told = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        return int(told[1]) * 1024 if told else 0
+    except OSError:  # not Linux: of this process alone, and of all that it did before
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if process == os.getpid() else 0
+
+
+def forget_peaks() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
