@@ -219,7 +219,7 @@ def test_help_without_a_method_is_that_of_um(kith: Any):
 
 
 def test_help_shows_the_defaults_that_suit_the_data_set(kith: Any):
-    assert re.search(r"K, how many clients share the data\. \(default: 20\)", kith("run", "--help").out)
+    assert re.search(r"--clients INT\s+K, how many clients share the data\. \(default: 20\)", kith("run", "--help").out)
     assert re.search(r"K, how many clients share the data\. \(default: 100\)", kith("run", "--preset", "paper", "--help").out)
 
 
@@ -228,6 +228,13 @@ def test_help_names_every_command(kith: Any, words: list[str]):
     said = kith(*words)
     assert said.code == 0
     assert all(re.search(rf"^  {name} +\w", said.out, re.MULTILINE) for name in cli.COMMANDS)
+
+
+def test_help_is_not_broken_within_words(kith: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = kith("paper", "--help").out.splitlines()
+    assert max(map(len, lines[5:])) <= 40
+    assert "  organamnist    Accuracy on OrganAMNIST" in lines
 
 
 @pytest.mark.parametrize("words", [["data"], ["data", "--help"]])
@@ -372,7 +379,7 @@ def test_clients_that_the_data_names_keep_their_pictures(kith: Any, tmp_path: Pa
     named = [json.loads((tmp_path / "both" / name / "manifest.json").read_text()) for name in ("local-s0", "local-a5-s0")]
     assert [manifest["client_names"] for manifest in named] == [["east", "north", "south"], []], "dealt pictures are nobody's"
 
-    assert "3 clients, of its own, seed 0" in kith("data", "show", "--data", "mine.npz").out
+    assert "3 clients, as given, seed 0" in kith("data", "show", "--data", "mine.npz").out
     assert (tmp_path / "split-mine-k3-seed0.png").exists()
     said = kith("run", *SMALL, "--data", "mine.npz")
     assert said.code == 2

@@ -300,6 +300,13 @@ def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys:
     assert [line.split(" | ")[0] for line in (out / "table.md").read_text().splitlines()[2:]] == ["| local"]
 
 
+@pytest.mark.parametrize(("seeds", "title"), [((1, 1), "1 seed"), ((3, 3), "3 seeds"), ((3, 1), "1 to 3 seeds")])
+def test_the_title_tells_how_many_seeds_rows_have(seeds: tuple[int, ...], title: str, capsys: pytest.CaptureFixture[str]):
+    row = compare.Row("um", 0.5, 1, *[0.5] * 9)
+    compare.print_table([replace(row, seeds=n) for n in seeds])
+    assert f"mean over {title}\n" in "\n".join(line.strip() for line in capsys.readouterr().out.splitlines())
+
+
 def test_flags_mean_one_thing_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = ["--jobs", "1", "--out", str(tmp_path / "runs")]
     assert "None of local takes --helpers here" in told(capsys, "--methods", "local", *SMALL, "--helpers", "4", *out)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, make_dataclass, replace
 from io import TextIOWrapper
@@ -351,8 +353,10 @@ def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], a
         )
         print(f"usage: {prog} COMMAND [flags]\n\n{about}\n\ncommands (each has --help):")
         width = max(10, *map(len, commands))
+        screen = shutil.get_terminal_size((sys.maxsize, 0)).columns  # as wide as it takes, where nobody sees it
         for name, command in commands.items():
-            print(f"  {name:{width}} {(command.__doc__ or '').splitlines()[0]}")
+            told = f"  {name:{width}} {(command.__doc__ or '').splitlines()[0]}"
+            print(textwrap.fill(told, screen, subsequent_indent=" " * (width + 3)))
         return
     if argv[0] not in commands:
         raise unknown("command", argv[0], commands)

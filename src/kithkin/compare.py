@@ -266,8 +266,8 @@ def shown(row: Row) -> list[str]:
 
 
 def print_table(table: Sequence[Row]) -> None:
-    seeds = sorted({row.seeds for row in table})
-    title = f"mean over {seeds[0]} seed{'s' * (seeds[0] > 1)}"
+    seeds = sorted({row.seeds for row in table})  # more than one number where runs broke off
+    title = f"mean over {' to '.join(map(str, seeds[:: len(seeds) - 1 or 1]))} seed{'s' * (seeds[-1] > 1)}"
     screen = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True
     )

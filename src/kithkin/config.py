@@ -57,7 +57,7 @@ class RunConfig:
     checkpoint_every: int | None = None
     """Save the run every so many rounds (0: only when interrupted); left out, every 10, or less often where saving is slow."""
     save_models: bool = True
-    """Whether to keep every client's personal model in the run folder; `predict`, `export` and a report's looks need them."""
+    """Unless this is given, every client's personal model is kept: `predict`, `export` and a report's looks need them."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     compute: Engine = "auto"

@@ -23,7 +23,7 @@ REPORT = (
     False,
 )
 BOARD = ("tensorboard", Annotated[bool, tyro.conf.arg(help="Write TensorBoard's event files into the folder.")], False)
-FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
 
 
 def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:

@@ -28,7 +28,7 @@ class Flag:
     def choices(self) -> tuple[str, ...]:
         """The words that it takes, where they are few."""
         words = [w for part in re.findall(r"\{([^}]*)\}", self.value) for w in part.split(",")]
-        return tuple(w for w in words if w not in ("None", "True", "False"))
+        return tuple(w for w in words if w not in ("True", "False"))
 
     @property
     def is_path(self) -> bool:

@@ -317,6 +317,15 @@ def test_show_names_the_picture_that_it_wrote(tmp_path, monkeypatch, capsys):
     assert f"Picture: {tmp_path / 'mine.png'}" in capsys.readouterr().out
 
 
+def test_show_says_who_the_clients_are_where_the_data_names_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    whose = np.array(["north", "south", "east"])[np.arange(90) % 3]
+    np.savez(tmp_path / "mine.npz", images=np.zeros((90, 8, 8), np.uint8), labels=np.arange(90) // 3 % 2, clients=whose)
+    commands.show(str(tmp_path / "mine.npz"), out=tmp_path / "mine.png")
+    assert "3 clients, as given" in (said := capsys.readouterr().out)
+    assert "0 (east), 1 (north), 2 (south)" in said
+
+
 def test_show_tells_where_it_cannot_write(tmp_path):
     for out in (tmp_path / "none" / "a.png", tmp_path / "a.xyz"):
         with pytest.raises(KithkinError, match="Cannot write the picture"):

@@ -23,6 +23,7 @@ from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
 from kithkin.nets import ResNet9, layout_of
 from kithkin.nets.vector import cut
+from kithkin.record.run import last_labels
 
 Whole = Callable[..., Path]
 METHODS = ["um", "fixbn", "pfedme", "mix", "local"]
@@ -231,6 +232,15 @@ def test_the_pseudo_error_is_null_where_no_label_was_taken(tmp_path: Path):
     result = start(tmp_path / "run", "fixavg", rounds=2, threshold=1.1)
     assert [line["pseudo_error"] for line in result.metrics] == [None, None]
     assert result.summary["final_pseudo_error"] is None
+
+
+def test_the_last_labels_are_those_of_one_round():
+    """Not the error of one round beside the coverage of another."""
+    rounds = [(0.5, 0.2), (None, 0.0), (None, None)]  # two labels, one of them wrong; none taken; nobody asked
+    metrics = [{"pseudo_error": error, "pseudo_coverage": coverage} for error, coverage in rounds]
+    assert last_labels(metrics) == {"final_pseudo_error": None, "final_pseudo_coverage": 0.0}
+    assert last_labels(metrics[:1]) == {"final_pseudo_error": 0.5, "final_pseudo_coverage": 0.2}
+    assert last_labels(metrics[2:]) == {"final_pseudo_error": None, "final_pseudo_coverage": None}
 
 
 def test_the_record_of_a_supervised_method_keeps_the_true_label_ratios(tmp_path: Path):

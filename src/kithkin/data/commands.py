@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kithkin.config import Alpha, RunConfig, some
+from kithkin.data.dataset import called
 from kithkin.data.fetching import download, take
 from kithkin.data.official import DIGITS, SOURCES, Source, find, source_of
 from kithkin.data.reading import Checked, visit
@@ -121,7 +122,7 @@ def show(
     config = resolved(RunConfig(data=data, clients=clients, alpha=alpha, label_ratio=label_ratio).checked())
     split = split_of(dataset, some(config.clients), config.alpha, seed, label_ratio)
     ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
-    how, stem = ("of its own", "") if config.alpha == "given" else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
+    how, stem = ("as given", "") if config.alpha == "given" else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
     out = Path(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png").expanduser()
     out = out if out.suffix else out.with_suffix(".png")
     title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"
@@ -131,6 +132,8 @@ def show(
     except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
         raise KithkinError(f"Cannot write the picture {out} ({error}).", "Give another path that ends in .png.") from error
     _summarise(split, dataset.labels, title)
+    if config.alpha == "given":
+        _say(f"They are {', '.join(called(k, dataset.clients) for k in range(len(split.shares)))}.")
     _say(f"Picture: {out}")
 
 

@@ -330,8 +330,6 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         n = some(config.rounds)
         tau = cohort_size(K, some(config.sample_rate)) / K
         costs = paper_costs(K, um.M, um.R, min(um.F, n), um.nu, tau, n, troupe.w0.numel())
-    labelled = [m for m in metrics if m["pseudo_error"] is not None]
-    asked = [m for m in metrics if m["pseudo_coverage"] is not None]
     summary = {
         "method": own.short(config.method),
         "data": config.data,
@@ -345,8 +343,7 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         "best_test": max(m["test_mean"] for m in evaluated),
         "final_test_mean": evaluated[-1]["test_mean"],
         "final_test_var": evaluated[-1]["test_var"],
-        "final_pseudo_error": labelled[-1]["pseudo_error"] if labelled else None,
-        "final_pseudo_coverage": asked[-1]["pseudo_coverage"] if asked else None,
+        **last_labels(metrics),
         "down_bytes": world.ledger.down,
         "up_bytes": world.ledger.up,
         "bytes_by_cause": world.ledger.moved,
@@ -361,6 +358,12 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         write_whole(folder.clients, lambda draft: write_text(draft, text))
         write_json(folder.summary, summary)
     return Result(folder.path, summary, metrics, clients)
+
+
+def last_labels(metrics: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Pseudo labels of the last round that asked for any: how many of those taken were wrong, and how many were taken."""
+    asked = [m for m in metrics if m["pseudo_coverage"] is not None]
+    return {f"final_{name}": asked[-1][name] if asked else None for name in ("pseudo_error", "pseudo_coverage")}
 
 
 def compact(helpers: list[dict[str, Any]]) -> list[list[float]]:
