@@ -127,8 +127,9 @@ BAD_SETTINGS = [
     ("um", "search_rounds", -1), ("um", "warmup_epochs", -1), ("fixavg", "threshold", -0.1), ("fixavg", "lambda_u", -1.0),
     ("fixavg", "lambda_u", NAN), ("fixavg", "threshold", NAN), ("fixprox", "prox", 0.0), ("fixprox", "prox", NAN),
     ("fixprox", "prox", INF), ("pfedme", "inner_steps", 0), ("pfedme", "outer_lr", 0.0), ("pfedme", "outer_lr", INF),
-    ("pfedme", "server_mix", 0.0), ("fixavg-ft", "finetune_epochs", 0), ("fedper", "personal_layers", 0),
-    ("lg-fedavg", "global_layers", 0), ("lg-fedavg", "fedavg_rounds", -1), ("mix", "prox", 0.0),
+    ("pfedme", "server_mix", 0.0), ("fixavg-ft", "finetune_epochs", 0), ("fixavg-ft", "finetune_lr", 0.0),
+    ("fedper", "personal_layers", 0), ("lg-fedavg", "global_layers", 0), ("lg-fedavg", "fedavg_rounds", -1),
+    ("mix", "prox", 0.0),
 ]  # fmt: skip
 
 

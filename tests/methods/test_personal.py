@@ -73,10 +73,10 @@ def test_pfedme_evaluates_theta_and_not_w():
 
 
 def test_fine_tuning_starts_from_the_new_global_model_on_all_own_data():
-    models, fake = evaluated("fixavg-ft", finetune_epochs=3)
+    models, fake = evaluated("fixavg-ft", finetune_epochs=3, finetune_lr=0.25)
     assert models == [[[14 + 4] * 7], [[14 + 8] * 7], [[14 + 12] * 7]]
     assert [(fit.w - W0).tolist() for fit in fake.fits] == [[14] * 7] * 3
-    assert [fit.recipe.epochs for fit in fake.fits] == [3] * 3
+    assert [(fit.recipe.epochs, fit.recipe.lr / make("fixavg").recipe.lr) for fit in fake.fits] == [(3, 0.25)] * 3
     assert [len(fit.lesson.labelled) + len(fit.lesson.unlabelled) for fit in fake.fits] == [2] * 3
     assert len({fit.key for fit in fake.fits}) == 3
 

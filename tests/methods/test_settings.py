@@ -37,6 +37,7 @@ ABOVE_ZERO = {
     "outer_lr": ["pfedme"],
     "server_mix": ["pfedme"],
     "smoothing": ["um-plus"],
+    "finetune_lr": ["fixavg-ft"],
 }
 WITHIN = {  # of um-plus: the interval, values beyond it, and some at its borders
     "server_momentum": ("[0, 1)", (-0.1, 1.0), (0.0, 0.99)),

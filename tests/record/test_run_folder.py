@@ -228,6 +228,13 @@ def test_rounds_that_are_not_evaluated_have_nulls_and_the_last_always_is(tmp_pat
     assert [mark["round"] for mark in lines(tmp_path / "run" / "marks.jsonl")] == [2, 4, 5]
 
 
+def test_a_run_is_judged_by_rounds_of_its_method_alone(tmp_path: Path):
+    """LG-FedAvg's first rounds are FedAvg's, which may be better."""
+    result = start(tmp_path / "run", "lg-fedavg", rounds=4, fedavg_rounds=3)
+    last = result.metrics[-1]["test_mean"]
+    assert [result.summary[name] for name in ("best_val_round", "test_at_best_val", "best_test")] == [4, last, last]
+
+
 def test_the_pseudo_error_is_null_where_no_label_was_taken(tmp_path: Path):
     result = start(tmp_path / "run", "fixavg", rounds=2, threshold=1.1)
     assert [line["pseudo_error"] for line in result.metrics] == [None, None]

@@ -68,6 +68,11 @@ def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: 
     return Recipe(objective, t.epochs, t.batch_size, t.lr, t.momentum, flip=t.flip, **more)
 
 
+def _before_evaluation(recipe: Recipe, epochs: int, share: float) -> Recipe:
+    """A client's last passes over its own pictures, at a share of the learning rate."""
+    return replace(recipe, epochs=epochs, lr=recipe.lr * share)
+
+
 def _need_dropout(at: Setting) -> None:
     if not at.dropout:
         raise KithkinError(
@@ -106,7 +111,7 @@ def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     auto = s.views == "auto"
     um = _um(s, at, views="plain" if auto else s.views, moved=s.moved)
     moved = replace(um.recipe, views="weak") if auto and at.training.flip and not at.signals else um.recipe
-    tune = replace(um.recipe, epochs=s.tune_epochs, lr=um.recipe.lr * s.tune_lr) if s.tune_epochs else None
+    tune = _before_evaluation(um.recipe, s.tune_epochs, s.tune_lr) if s.tune_epochs else None
     return UmPlus(
         um,
         bias_of(at.layout),
@@ -162,7 +167,8 @@ def _pfedme(s: MeSettings, at: Setting) -> FedAvg:
 
 
 def _tuned(s: TuneSettings, at: Setting) -> FedAvg:
-    return replace(_fedavg(s, at), finetune_epochs=s.finetune_epochs)
+    fedavg = _fedavg(s, at)
+    return replace(fedavg, tune=_before_evaluation(fedavg.recipe, s.finetune_epochs, s.finetune_lr))
 
 
 def _mix(s: ProxSettings, at: Setting) -> Mix:
@@ -185,9 +191,9 @@ METHODS: dict[str, Entry] = {
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),
     "fixbn": Entry("FedBN with FixMatch: norms stay local", AvgSettings(), _fedbn),
-    "fixavg-ft": Entry("FixAvg, fine-tuned by each client before evaluation", TuneSettings(), _tuned),
+    "fixavg-ft": Entry("FixAvg, fine-tuned by each client before evaluation", TuneSettings(), _tuned, revision=2),
     "fedper": Entry("FedPer with FixMatch: shared body, personal head", PerSettings(), _fedper),
-    "lg-fedavg": Entry("LG-FedAvg with FixMatch: local body, global head", LgSettings(), _lg_fedavg),
+    "lg-fedavg": Entry("LG-FedAvg with FixMatch: local body, global head", LgSettings(), _lg_fedavg, revision=2),
     "pfedme": Entry("pFedMe with FixMatch: Moreau envelopes", MeSettings(), _pfedme, revision=2),
     "mix": Entry("FixAvg, FixProx and FixBN side by side, outputs averaged", ProxSettings(), _mix),
     "fedavg-sl": Entry("FedAvg with all training labels", AvgSettings("supervised"), _fedavg),

@@ -39,7 +39,7 @@ class FedAvg:
     shared: Tensor  # bool [P]
     labelled_only: bool = False
     share_all_until: int = 0  # rounds of plain FedAvg before the mask holds (LG-FedAvg starts from a FedAvg model)
-    finetune_epochs: int = 0  # local epochs before evaluation
+    tune: Recipe | None = None  # local training before evaluation, if any
     beta: float = 1.0  # how far the server goes towards the mean
     trained: int = 0  # how many leading numbers are trained, where it goes beyond: what follows are norm statistics
     moreau: bool = False  # pFedMe: the anchor travels, the fitted model is personal
@@ -116,7 +116,11 @@ class FedAvg:
 
     async def personal(self, server: Global, client: Client, state: Own, round: int) -> list[Tensor]:
         w = self.combine(server.w, state) if not self.moreau else server.w if state.w is None else state.w
-        if self.finetune_epochs:
-            recipe = replace(self.recipe, epochs=self.finetune_epochs)
-            w = (await Fit(w, self.lesson(client), recipe, client.key(round, "finetune"))).w
+        if self.tune:
+            w = (await Fit(w, self.lesson(client), self.tune, client.key(round, "finetune"))).w
         return [w]
+
+
+def rounds_before(method: object) -> int:
+    """Rounds that only prepare for a method: no model of theirs is the method's own."""
+    return method.share_all_until if isinstance(method, FedAvg) else 0

@@ -121,6 +121,8 @@ class MeSettings(AvgSettings):
 class TuneSettings(AvgSettings):
     finetune_epochs: int = 5
     """Local passes over the client's data before each evaluation."""
+    finetune_lr: float = 0.1
+    """Their learning rate, as a share of --lr."""
 
 
 def suited(settings: Any, clients: int | None, helpers: int | None = None) -> Any:
@@ -174,7 +176,7 @@ def check(settings: Any, clients: int) -> None:
         raise bad("moved", values["moved"], "must lie in [0, 1]")
     if not 0 <= values.get("server_momentum", 0) < 1:
         raise bad("server_momentum", values["server_momentum"], "must lie in [0, 1)")
-    for field in ("prox", "outer_lr", "server_mix", "smoothing"):
+    for field in ("prox", "outer_lr", "server_mix", "smoothing", "finetune_lr"):
         if field in values and not values[field] > 0:
             why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
             raise bad(field, values[field], "must be above 0" + why)

@@ -32,6 +32,7 @@ from kithkin.federation import (
     play,
 )
 from kithkin.methods import check, entry_of
+from kithkin.methods.fedavg import rounds_before
 from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.record import checkpoint
 from kithkin.record.assembling import Federation, Troupe, assemble, sources
@@ -308,7 +309,8 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
     """Write clients, models and, last of all, the summary: a folder with a summary is a finished run."""
     config = troupe.config
     evaluated = [m for m in metrics if m["test_mean"] is not None]
-    best = max(evaluated, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
+    judged = [m for m in evaluated if m["round"] > rounds_before(troupe.method)]
+    best = max(judged, key=lambda m: (m["val_mean"] is not None, m["val_mean"] or 0.0))
     best = evaluated[-1] if best["val_mean"] is None else best  # nobody has a picture to validate with
     best_marks = marks[evaluated.index(best)]
     helpers = helpers_of(world)
@@ -340,7 +342,7 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         "test_var_at_best_val": best["test_var"],
         "best_val": best["val_mean"],
         "best_val_round": best["round"],
-        "best_test": max(m["test_mean"] for m in evaluated),
+        "best_test": max(m["test_mean"] for m in judged),
         "final_test_mean": evaluated[-1]["test_mean"],
         "final_test_var": evaluated[-1]["test_var"],
         **last_labels(metrics),
