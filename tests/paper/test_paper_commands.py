@@ -54,20 +54,29 @@ def test_all_of_them_run_and_draw_at_the_smallest_scale(kith: Any, tmp_path: Pat
     assert all(f"## {recipe.title}" in report for recipe in RECIPES.values())
     assert f"{len(list((tmp_path / 'results/digits').glob('*.json')))} finished runs" in report
     assert "Nothing was run yet" not in report
-    assert page.count("<h2>") == len(RECIPES)
+    assert all(f'<h2 id="{name}-smoke">' in page and f'href="#{name}-smoke"' in page for name in RECIPES)
+    assert page.count('tabindex="0"><img style="min-width:') == page.count("data:image/png;base64,")
     assert page.count("data:image/png;base64,") == report.count("![") == len(list((tmp_path / "results/figures").iterdir()))
     assert 'src="figures' not in page
 
 
-def test_the_list_tells_names_places_and_counts(kith: Any, tmp_path: Path):
-    put(RECIPES["sample-rate"].plan(PLAN)[0], tmp_path / "results")
+def test_the_list_tells_names_places_and_counts(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("sample-rate", "tuning"):
+        put(RECIPES[name].plan(PLAN)[0], tmp_path / "results")
     code, out, _ = kith("list")
     assert code == 0
-    assert all(name in out for name in RECIPES)
-    (line,) = (line for line in out.splitlines() if "sample-rate" in line)
-    assert "Table V" in line
-    assert "1/5 + 0/5" in line
-    assert "0/100 + 0/100" in line
+    rows = {
+        name: [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in out.splitlines()
+        for name in RECIPES
+        if f"│ {name} " in line
+    }
+    assert rows.keys() == RECIPES.keys()
+    assert rows["sample-rate"][2:] == ["1 + 0 of 5", "0 + 0 of 100"]
+    assert rows["tuning"][2:] == ["1 of 156", "the same"]
+    words = {word for line in out.splitlines() if "│" in line for word in line.split("│")[2].split()}
+    assert words >= {word for recipe in RECIPES.values() for word in f"{recipe.title} ({recipe.place})".split()}
 
 
 def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tmp_path: Path):
@@ -77,9 +86,10 @@ def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tm
     assert code == 0
     assert "results/fashion-mnist/half.json is no finished cell" in err
     report = (tmp_path / "here/all.md").read_text()
-    assert "| sample-rate | short | paper | 1 of 5 | 1 of 5 |" in report
+    assert "| [sample-rate](#sample-rate-short) | short | paper | 1 of 5 | 1 of 5 |" in report
+    assert '(Table V) <a id="sample-rate-short"></a>' in report
     places = 4 * len(ALL)
-    assert f"| fashion-mnist | short | paper | 1 of {places} | 1 of {places} |" in report
+    assert f"| [fashion-mnist](#fashion-mnist-short) | short | paper | 1 of {places} | 1 of {places} |" in report
     assert "1 finished runs in all" in report
     (nothing,) = (line for line in report.splitlines() if line.startswith("Nothing was run yet for "))
     assert "`kithkin paper pathmnist`" in nothing

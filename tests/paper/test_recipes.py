@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made_up import PLAN, put
 from PIL import Image
 
 from kithkin.config import DEFAULTS
 from kithkin.paper.cells import Cell, gather
-from kithkin.paper.drawing import Picture, lacks, png
-from kithkin.paper.plan import ALL, TUNED, Plan
+from kithkin.paper.drawing import Picture, png
+from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
 from kithkin.paper.recipes import RECIPES, page
 from kithkin.paper.tables import settled, tried
 
@@ -87,6 +89,8 @@ def test_the_best_rate_is_named_once_its_neighbours_are_known_to_be_worse(tmp_pa
     assert "| fashion-mnist | um |  | 75.0 | 50.0 | 25.0 | not settled |" in text_of("tuning", tmp_path)
     put(cells[3e-4], tmp_path, test=0.6)
     assert "| fashion-mnist | um | 60.0 | 75.0 | 50.0 | 25.0 | 0.001 |" in text_of("tuning", tmp_path)
+    put(cells[3e-4], tmp_path, test=0.8)
+    assert "| fashion-mnist | um | 80.0 | 75.0 | 50.0 | 25.0 | 0.0003 (the grid's edge) |" in text_of("tuning", tmp_path)
 
 
 def test_tuned_rates_are_those_that_the_committed_grid_settled():
@@ -158,7 +162,7 @@ def test_a_table_has_mean_deviation_number_the_papers_and_the_difference(tmp_pat
     assert "90.0 ± 7.1 (n 2)" in text  # the largest of any round
     assert f"4 of {2 * 4 * len(ALL)} runs, by kithkin 0.0.1 on an abacus" in text
     assert f"Lacks {4 * len(ALL) - 2} of {4 * len(ALL)} cells" in text
-    assert "1.0 points above the paper's on average (1 above, 0 below); farthest: um 0.5 (+1.0)" in text
+    assert "1.0 points above the paper's on average (1 above, 0 below); farthest: um at α = 0.5 (+1.0)" in text
 
 
 def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):
@@ -183,9 +187,9 @@ def test_without_its_measure_a_cost_is_blank(tmp_path: Path):
 
 
 def test_formulas_stand_beside_bytes(tmp_path: Path):
-    put(some("costs", lambda c: c.row == "cifar-10"), tmp_path, moved=1_000_000_000)
+    put(some("costs", lambda c: c.row == "cifar-10"), tmp_path, moved=12_346_000_000_000)
     text = text_of("costs", tmp_path)
-    assert row(text, "cifar-10") == ["8", "2", "6", "75.0", "1", "0.5", "0.5", "0", "0", "0", "50%"]
+    assert row(text, "cifar-10")[:7] == ["8", "2", "6", "75.0", "12,300", "6,170", "6,170"]
     assert set(row(text, "pathmnist")) == {""}
 
 
@@ -217,18 +221,66 @@ def test_a_figure_shows_what_there_is_and_says_what_it_lacks(name: str, tmp_path
     cells = RECIPES[name].plan(PLAN)
     empty = pictures(name, tmp_path)
     assert empty
-    said = [" ".join(p.figure.get_supxlabel().split()) for p in empty]
-    assert all("Lacks" in p.caption for p in empty)
-    assert said == [lacks(gather(cells, tmp_path))] * len(empty)
+    assert all(p.caption.count("Lacks") == 1 for p in empty)
+    assert "Lacks" not in text_of(name, tmp_path)
     for cell in cells:
         put(cell, tmp_path)
     full = pictures(name, tmp_path)
-    assert all("Lacks" not in p.caption and p.figure.get_supxlabel() == "" for p in full)
+    assert all("Lacks" not in p.caption for p in full)
     marks = [sum(len(a.lines) + len(a.collections) + len(a.images) for a in p.figure.axes) for p in full]
     assert all(marks)
     assert all(inked(p) > 1000 for p in full)
     before = [sum(len(a.lines) + len(a.collections) + len(a.images) for a in p.figure.axes if a.get_title()) for p in empty]
     assert all(b < m for b, m in zip(before, marks, strict=True))
+
+
+def test_a_figure_names_what_it_lacks_of_its_own_data_set(tmp_path: Path):
+    for cell in RECIPES["curves"].plan(PLAN):
+        if cell.config.data == "fashion-mnist" or (cell.config.method, cell.config.alpha) not in {("um", 1), ("local", 5)}:
+            put(cell, tmp_path)
+    fashion, cifar = pictures("curves", tmp_path)
+    assert "Lacks" not in fashion.caption
+    assert cifar.caption.endswith(f"Lacks 2 of {4 * len(ALL)} cells: local at α = 5; um at α = 1.")
+    assert "Lacks 4 of 5 cells: um at ν = 1; um at ν = 5; um at ν = 15" in text_of("refresh-period", tmp_path)
+
+
+def test_curves_of_all_alphas_have_one_height_and_the_words_on_their_lines_are_true(tmp_path: Path):
+    for cell in RECIPES["curves"].plan(PLAN):
+        put(cell, tmp_path)
+    fashion, _ = pictures("curves", tmp_path)
+    assert len({axes.get_ylim() for axes in fashion.figure.axes}) == 1
+    assert [axes.get_ylabel() for axes in fashion.figure.axes] == ["validation accuracy", "", "", ""]
+    of = {line.get_label(): (line.get_linewidth() > 2, line.get_linestyle()) for line in fashion.figure.axes[0].lines}
+    assert {name for name, (thick, _) in of.items() if thick} == {"um", "um-plus"}, "helpers"
+    assert {name for name, (_, dash) in of.items() if dash == ":"} == set(SUPERVISED)
+    assert {name for name, (_, dash) in of.items() if dash == "--"} == {"fixavg-ft", "fedper", "lg-fedavg", "pfedme", "local"}
+    assert all(word in fashion.caption for word in ("Thick: clients learn from helpers", "Dashed", "dotted with all labels"))
+
+
+def test_a_line_of_fairness_breaks_where_an_alpha_was_not_run(tmp_path: Path):
+    for cell in RECIPES["fairness"].plan(PLAN):
+        if cell.row == ("cifar-10", "um") and cell.column != 1:
+            put(cell, tmp_path)
+    (picture,) = pictures("fairness", tmp_path)
+    png(picture.figure)
+    empty, ran = picture.figure.axes
+    (line,) = ran.lines
+    assert np.isnan(line.get_ydata()).tolist() == [False, True, False, False]
+    assert len(empty.get_yticks()) > 1, "it has the axis of both"
+
+
+def test_a_share_of_what_was_not_run_says_so(tmp_path: Path):
+    put(some("search-rounds", lambda c: c.row == "cifar-10" and c.column == 30), tmp_path)
+    (picture,) = pictures("search-rounds", tmp_path)
+    png(picture.figure)
+    said = [[text.get_text() for text in axes.texts] for axes in picture.figure.axes]
+    assert said == [["not run yet"], [], ["not run yet"], ["a share of that with F = 60,\nwhich was not run yet"]]
+
+
+def test_numbers_in_a_confusion_matrix_can_be_read(tmp_path: Path):
+    put(RECIPES["confusion"].plan(PLAN)[0], tmp_path)
+    (picture,) = pictures("confusion", tmp_path)
+    assert min(text.get_fontsize() for text in picture.figure.axes[0].texts) >= 7
 
 
 def test_figures_of_two_settings_have_names_of_their_own(tmp_path: Path):
@@ -263,7 +315,7 @@ def test_a_sweep_has_a_tick_for_every_value_and_says_where_nothing_was_run(tmp_p
     png(picture.figure)
     ran, empty = picture.figure.axes
     assert [[t.get_text() for t in axes.get_xticklabels()] for axes in (ran, empty)] == [["3", "5", "7", "10", "15"]] * 2
-    assert ran.lines[0].get_xydata().tolist() == [[1.0, 50.0]]
+    assert ran.lines[0].get_ydata().tolist() == pytest.approx([math.nan, 50.0, *[math.nan] * 3], nan_ok=True)
     assert [[t.get_text() for t in axes.texts] for axes in (ran, empty)] == [[], ["not run yet"]]
     low, high = ran.get_ylim()
     assert (low + high) / 2 == pytest.approx(50.0)

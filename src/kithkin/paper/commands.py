@@ -29,19 +29,20 @@ def list_recipes(results: Path = RESULTS) -> None:
     Args:
         results: Folder of the finished cells.
     """
-    screen = Table(title="runs there / wanted, at the paper's learning rate + at the tuned one", title_justify="left")
-    for head in ("name", "what", "in the paper", "short", "paper"):
-        screen.add_column(head, no_wrap=head == "name")
+    screen = Table(title="runs there: at the paper's learning rate + at the tuned one, of so many each", title_justify="left")
+    for head in ("name", "what", "short", "paper"):
+        screen.add_column(head, no_wrap=head != "what", overflow="fold")
     for name, recipe in RECIPES.items():
-        counts = [
-            " + ".join(_count(recipe.plan(Plan(s, r, SEEDS[s])), results) for r in get_args(Rate)) for s in ("short", "paper")
-        ]
-        screen.add_row(name, recipe.title, recipe.place, *counts)
+        counts: list[str] = []
+        before: list[Cell] = []
+        for scale in ("short", "paper"):
+            grids = [recipe.plan(Plan(scale, rate, SEEDS[scale])) for rate in get_args(Rate)]
+            apart = grids[:1] if grids[0] == grids[1] else grids
+            there = " + ".join(str(len(gather(cells, results).records)) for cells in apart)
+            counts.append("the same" if grids[0] == before else f"{there} of {len(grids[0])}")
+            before = grids[0]
+        screen.add_row(name, f"{recipe.title} ({recipe.place})", *counts)
     Console().print(screen)
-
-
-def _count(cells: Sequence[Cell], results: Path) -> str:
-    return f"{len(gather(cells, results).records)}/{len(cells)}"
 
 
 def regenerating(name: str) -> Callable[..., None]:
@@ -176,7 +177,7 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
             pages.append(page(name, grid, plan, level=2))
             files |= {cell.file for cell in cells if (results / cell.file).exists()}
             places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(cells)}"
-            lines.append(f"| {name} | {plan.scale} | {plan.rate} | {places} | {runs} |")
+            lines.append(f"| [{name}](#{name}{plan.stem}) | {plan.scale} | {plan.rate} | {places} | {runs} |")
         if not pages:
             nothing.append(f"`kithkin paper {name}`")
         blocks += [block for one in pages for block in one]

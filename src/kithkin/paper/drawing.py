@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-import textwrap
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (  # Okabe and Ito's
 GREY = "#7F7F7F"
 COLOURS = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY, "#8C5A2B", "#B7D968")
 MARKERS = "osD^vPX*<>p"
-LINES: dict[str, dict[str, Any]] = {  # dotted: all labels; dashed: personalised; thick: the helpers' methods
+LINES: dict[str, dict[str, Any]] = {
     "um": {"color": RED, "linewidth": 2.4},
     "um-plus": {"color": BLACK, "linewidth": 2.4},
     "fixavg": {"color": BLUE},
@@ -43,6 +43,10 @@ LINES: dict[str, dict[str, Any]] = {  # dotted: all labels; dashed: personalised
     "fedprox-sl": {"color": SKY, "linestyle": ":"},
     "fedbn-sl": {"color": GREEN, "linestyle": ":"},
 }
+LINES_IN_WORDS = (
+    "Thick: clients learn from helpers. Dashed: each has a model of its own, or a part of one, and no helpers. Thin and solid, "
+    "or dotted: one common model (of the -bn methods all but its batch norms), dotted with all labels known."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,7 @@ class Picture:
     name: str
     caption: str
     figure: Figure
+    grid: Grid | None = None  # what it shows, where that is not all of its table
 
 
 Block = str | Picture
@@ -90,33 +95,35 @@ def measured(grid: Grid, row: Any, column: Any, measure: Measure) -> list[float]
     return [value for record in grid.at(row, column) if (value := measure(record)) is not None]
 
 
-def named(place: Any) -> str:
-    """A place of a grid in words.
+def named(place: tuple[Any, Any], letter: str = "α") -> str:
+    """A place of a grid in words; a number among its columns is this letter's, among its rows α.
 
-    >>> named((("cifar-10", "um"), 0.5))
-    'cifar-10 um 0.5'
+    >>> named((("cifar-10", "um"), 0.5)), named((("cifar-10", 0.5), 3), "M"), named(("cifar-10", "mix"))
+    ('cifar-10, um at α = 0.5', 'cifar-10 at α = 0.5, M = 3', 'cifar-10, mix')
     """
-    if isinstance(place, tuple):
-        return " ".join(filter(None, map(named, place)))
-    return f"{place:g}" if isinstance(place, int | float) else str(place)
+    row, column = place
+    parts = [("α", part) for part in (row if isinstance(row, tuple) else (row,))] + [(letter, column)]
+    words = ", ".join(part for _, part in parts if isinstance(part, str))
+    values = ", ".join(f"{name} = {part:g}" for name, part in parts if not isinstance(part, str))
+    return " at ".join(filter(None, (words, values)))
 
 
-def lacks(grid: Grid, most: int = 6) -> str:
+def lacks(grid: Grid, letter: str = "α", most: int = 6) -> str:
     """Which cells a figure or table is without."""
     lacking = grid.lacking
     if not lacking:
         return ""
-    rest = f" and {len(lacking) - most} more" if len(lacking) > most else ""
-    return f"Lacks {len(lacking)} of {len(grid.wanted)} cells: {', '.join(named(p) for p in lacking[:most])}{rest}."
+    rest = f"; and {len(lacking) - most} more" if len(lacking) > most else ""
+    return f"Lacks {len(lacking)} of {len(grid.wanted)} cells: {'; '.join(named(p, letter) for p in lacking[:most])}{rest}."
 
 
-def sheet(grid: Grid, rows: int, columns: int, title: str, size: tuple[float, float] = (3.2, 2.6)) -> tuple[Figure, np.ndarray]:
-    """An empty figure of so many panels, which says what it lacks."""
-    width = max(5.0, columns * size[0])
-    figure = Figure((width, rows * size[1] + 0.9), facecolor="white", layout="constrained")
+def sheet(
+    rows: int, columns: int, title: str, size: tuple[float, float] = (3.2, 2.6), same_height: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """An empty figure of so many panels; those side by side may share their upright axis."""
+    figure = Figure((max(5.0, columns * size[0]), rows * size[1] + 0.7), facecolor="white", layout="constrained")
     figure.suptitle(title, fontsize=11, fontweight="bold")
-    figure.supxlabel(textwrap.fill(lacks(grid), int(17 * width)), fontsize=7, color=GREY)
-    panels = figure.subplots(rows, columns, squeeze=False)
+    panels = figure.subplots(rows, columns, squeeze=False, sharey="row" if same_height else False)
     for axes in panels.flat:
         axes.grid(color="#EEEEEE", linewidth=0.7)
         axes.set_axisbelow(True)
@@ -135,6 +142,17 @@ def write_on(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.set_title(title, fontsize=9)
     axes.set_xlabel(x, fontsize=8)
     axes.set_ylabel(y, fontsize=8)
+    if len(beside_it(axes)) > 1:
+        axes.label_outer(remove_inner_ticks=False)
+
+
+def beside_it(axes: Axes) -> list[Axes]:
+    """The panels that share its upright axis, itself among them."""
+    return list(axes.get_shared_y_axes().get_siblings(axes))
+
+
+def say(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color=GREY, transform=axes.transAxes)
 
 
 def along(axes: Axes, values: Sequence[float]) -> dict[float, int]:
@@ -144,11 +162,21 @@ def along(axes: Axes, values: Sequence[float]) -> dict[float, int]:
     return {value: i for i, value in enumerate(values)}
 
 
-def widen(axes: Axes, least: float) -> None:
-    """Let the upright axis span at least this much, or chance looks large."""
-    low, high = axes.get_ylim()
-    extra = max(0.0, least - (high - low)) / 2
-    axes.set_ylim(low - extra, high + extra)
+def draw_means(axes: Axes, values: dict[float, list[float]], **style: Any) -> None:
+    """A mean at the tick of every value; where one was not run, the line breaks."""
+    places = along(axes, list(values))
+    if any(values.values()):
+        means = [fmean(known) if known else math.nan for known in values.values()]
+        axes.plot(list(places.values()), means, markersize=4, **style)
+
+
+def widen(panels: Iterable[Axes], least: float) -> None:
+    """Let upright axes span the same, and at least this much, or chance looks large."""
+    drawn = [axes for axes in panels if axes.has_data()]
+    span = max([least, *(high - low for low, high in (axes.get_ylim() for axes in drawn))])
+    for axes in drawn:
+        middle = sum(axes.get_ylim()) / 2
+        axes.set_ylim(middle - span / 2, middle + span / 2)
 
 
 def key_of(figure: Figure, panels: np.ndarray) -> None:
@@ -177,9 +205,10 @@ def running_mean(curve: Sequence[float], span: int) -> np.ndarray:
 def png(figure: Figure) -> bytes:
     """The figure as it is written; a panel in which nothing was drawn says so."""
     for axes in figure.axes:
-        if not axes.has_data():
+        if not axes.has_data() and not axes.texts:
+            say(axes, "not run yet")
+        if not any(other.has_data() for other in beside_it(axes)):
             axes.set_yticks([])
-            axes.text(0.5, 0.5, "not run yet", ha="center", va="center", fontsize=8, color=GREY, transform=axes.transAxes)
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=110)
     return out.getvalue()
@@ -199,7 +228,7 @@ def write_page(path: Path, blocks: Sequence[Block], figures: Path, page: bool = 
             continue
         address = (figures / f"{block.name}.png").relative_to(path.parent).as_posix()
         pictures[address] = png(block.figure)
-        text.append(f"![{block.caption}]({address})\n\n*{block.caption}*")
+        text.append(f"![{block.figure.get_suptitle()}]({address})\n\n*{block.caption}*")
     whole = "\n\n".join(text) + "\n"
     with disk_errors(path, "Give another --out."):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +243,8 @@ def write_page(path: Path, blocks: Sequence[Block], figures: Path, page: bool = 
 
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}img{max-width:100%}code{background:#f4f4f4}"
+    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}code{background:#f4f4f4}"
+    ".picture{overflow-x:auto}img{max-width:100%}"
     "td,th{padding:.2em .6em;border-bottom:1px solid #ddd;text-align:left;white-space:nowrap}"
     "h2{margin-top:2.5em;border-top:2px solid #ccc;padding-top:.6em}"
 )
@@ -222,8 +252,12 @@ STYLE = (
 
 def as_html(text: str, pictures: dict[str, bytes]) -> str:
     body = MarkdownIt().enable("table").render(text)
+    body = re.sub(r'<h2>(.*) <a id="(.*)"></a></h2>', r'<h2 id="\2">\1</h2>', body)
     for address, content in pictures.items():
-        body = body.replace(f'src="{address}"', f'src="data:image/png;base64,{base64.b64encode(content).decode()}"')
+        least = int.from_bytes(content[16:20], "big") * 3 // 4  # of a PNG's width: smaller, nobody can read its words
+        source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+        box = f'<p class="picture" tabindex="0"><img style="min-width:{least}px" src="{source}"'
+        body = body.replace(f'<p><img src="{address}"', box)
     head = (
         f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>kithkin</title><style>{STYLE}</style>'
     )

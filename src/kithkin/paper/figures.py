@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +15,18 @@ from kithkin.paper.cells import Cell, Grid, Record
 from kithkin.paper.drawing import (
     COLOURS,
     LINES,
+    LINES_IN_WORDS,
     MARKERS,
     Block,
     Picture,
-    along,
+    draw_means,
     here,
     key_of,
     mean_curve,
     measured,
     panels_of,
     running_mean,
+    say,
     sheet,
     table,
     widen,
@@ -49,52 +52,58 @@ def all_cells(methods: Sequence[str], plan: Plan) -> Iterator[Cell]:
 def curves_draw(grid: Grid, plan: Plan) -> list[Block]:
     blocks: list[Block] = []
     for data in MAIN:
-        run = {alpha: sum(bool(grid.at((data, method), alpha)) for method in ALL) for alpha in grid.columns}
+        mine = part_of(grid, data)
+        run = {alpha: sum(bool(mine.at(method, alpha)) for method in ALL) for alpha in grid.columns}
         enough = min(2, max(run.values()))  # one curve alone compares nothing, where there are more
         alphas = sorted(alpha for alpha, count in run.items() if count >= enough)
-        figure, panels = sheet(grid, 1, len(alphas), f"Mean validation accuracy, {data}", (2.9, 2.9))
+        figure, panels = sheet(1, len(alphas), f"Mean validation accuracy, {data}", (2.9, 2.9), same_height=True)
         for axes, alpha in zip(panels.flat, alphas, strict=True):
             write_on(axes, f"α = {alpha:g}", "round", "validation accuracy")
             for method in ALL:
-                records = grid.at((data, method), alpha)
+                records = mine.at(method, alpha)
                 if records:
                     rounds = records[0]["curves"]["round"]
                     curve = mean_curve([r["curves"]["val"] for r in records])
                     axes.plot(rounds, curve, label=method, **{"linewidth": 1.2, **LINES[method]})
         key_of(figure, panels)
-        caption = (
-            f"{data}: mean over clients (and seeds) of validation accuracy. Dotted: all labels known; dashed: personalised."
-        )
-        blocks.append(Picture(f"curves-{data}", caption, figure))
+        caption = f"{data}: mean over clients (and seeds) of validation accuracy. {LINES_IN_WORDS}"
+        blocks.append(Picture(f"curves-{data}", caption, figure, mine))
     return blocks
+
+
+def part_of(grid: Grid, data: str) -> Grid:
+    """Methods by alpha on one data set."""
+
+    def mine(places: dict[Any, Any]) -> dict[Any, Any]:
+        return {(row[1], alpha): there for (row, alpha), there in places.items() if row[0] == data}
+
+    return Grid(mine(grid.wanted), mine(grid.found))
 
 
 def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
     alphas = sorted(grid.columns)
-    figure, panels = sheet(grid, 1, len(MAIN), "Variance of test accuracy over clients, at the end", (4.2, 3.0))
+    figure, panels = sheet(1, len(MAIN), "Variance of test accuracy over clients, at the end", (4.2, 3.0), same_height=True)
     heads = ["", *(f"{what}, α = {a:g}" for a in alphas for what in ("variance", "worst tenth", "harmed"))]
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "α", "variance")
-        place = along(axes, alphas)
         alone = {a: {r["config"]["seed"]: r["clients"]["final"] for r in grid.at((data, "local"), a)} for a in alphas}
         for i, (_, method) in enumerate(row for row in grid.rows if row[0] == data):
             texts: list[str] = []
-            points: list[tuple[int, float]] = []
+            variances: dict[float, list[float]] = {}
             for a in alphas:
                 var = measured(grid, (data, method), a, variance)
                 worst = measured(grid, (data, method), a, lambda r: 100 * worst_decile(r["clients"]["final"]))
                 harm = measured(grid, (data, method), a, partial(harmed_share, alone[a])) if method != "local" else []
                 texts += [here(var, 4), here(worst), here(harm)]
-                points += [(place[a], fmean(var))] if var else []
-            if points:
-                style = {"linewidth": 1.2, **LINES[method]}
-                axes.plot(*zip(*points, strict=True), marker=MARKERS[i % 11], markersize=4, label=method, **style)
+                variances[a] = var
+            draw_means(axes, variances, marker=MARKERS[i % 11], label=method, **{"linewidth": 1.2, **LINES[method]})
             lines.append([f"{data} {method}", *texts])
     key_of(figure, panels)
     caption = (
         "Lower is fairer; a method that fails everybody alike is fair too, so below stand the worst tenth (%) and the harmed: "
-        "clients (%) that end more than 3 points below their own `local` model of the same seed."
+        "clients (%) that end more than 3 points below their own `local` model of the same seed. A line breaks where an α was "
+        f"not run. {LINES_IN_WORDS}"
     )
     return [Picture("fairness", caption, figure), table(heads, lines)]
 
@@ -115,7 +124,7 @@ def search_cells(plan: Plan) -> Iterator[Cell]:
 
 def search_draw(grid: Grid, plan: Plan) -> list[Block]:
     F_all = sorted(grid.columns)
-    figure, panels = sheet(grid, 2, len(MAIN), "Rounds of search F: accuracy and cost", (3.6, 2.1))
+    figure, panels = sheet(2, len(MAIN), "Rounds of search F: accuracy and cost", (3.6, 2.1))
     lines: list[list[str]] = []
     for i, data in enumerate(MAIN):
         accuracy = {F: measured(grid, data, F, at_best) for F in F_all}
@@ -123,13 +132,12 @@ def search_draw(grid: Grid, plan: Plan) -> list[Block]:
         cost = {F: [100 * b / fmean(whole) for b in measured(grid, data, F, moved)] if whole else [] for F in F_all}
         for axes, values, y in zip(panels[:, i], (accuracy, cost), ("test accuracy (%)", "bytes moved (%)"), strict=True):
             write_on(axes, data, "F", y)
-            place = along(axes, F_all)
-            known = [F for F in F_all if values[F]]
-            if known:
-                mean = [fmean(values[F]) for F in known]
-                axes.plot([place[F] for F in known], mean, color=COLOURS[0], marker="o", markersize=4)
-                widen(axes, 2.0)
+            draw_means(axes, values, color=COLOURS[0], marker="o")
+        if any(accuracy.values()) and not whole:
+            say(panels[1, i], f"a share of that with F = {F_all[-1]},\nwhich was not run yet")
         lines += [[data, str(F), here(accuracy[F]), here(cost[F])] for F in F_all]
+    for row in panels:
+        widen(row, 2.0)
     caption = f"α = 0.5. Cost as a share of that with F = {F_all[-1]}, the most that this run length allows."
     return [Picture("search-rounds", caption, figure), table(["", "F", "accuracy (%)", "cost (%)"], lines)]
 
@@ -143,20 +151,15 @@ def length_cells(plan: Plan) -> Iterator[Cell]:
 
 def length_draw(grid: Grid, plan: Plan) -> list[Block]:
     lengths, alphas = sorted(grid.columns), sorted({alpha for _, alpha in grid.rows})
-    figure, panels = sheet(grid, 1, len(MAIN), "Length of the helper list M", (4.0, 2.8))
+    figure, panels = sheet(1, len(MAIN), "Length of the helper list M", (4.0, 2.8))
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "M", "test accuracy (%)")
-        place = along(axes, lengths)
         for alpha, colour, marker in zip(alphas, COLOURS, MARKERS, strict=False):
             values = {M: measured(grid, (data, alpha), M, at_best) for M in lengths}
-            known = [M for M in lengths if values[M]]
-            if known:
-                mean = [fmean(values[M]) for M in known]
-                x = [place[M] for M in known]
-                axes.plot(x, mean, color=colour, marker=marker, markersize=4, label=f"α = {alpha:g}")
+            draw_means(axes, values, color=colour, marker=marker, label=f"α = {alpha:g}")
             lines.append([data, f"{alpha:g}", *(here(values[M]) for M in lengths)])
-        widen(axes, 2.0)
+    widen(panels.flat, 2.0)
     key_of(figure, panels)
     heads = ["", "α", *(f"M = {M}" for M in lengths)]
     return [Picture("list-length", "M counts the client itself.", figure), table(heads, lines)]
@@ -165,7 +168,7 @@ def length_draw(grid: Grid, plan: Plan) -> list[Block]:
 # Figs. 8 and 9: what the terms of the relation do
 def label_error_draw(grid: Grid, plan: Plan) -> list[Block]:
     rows = panels_of(grid.rows, (row for row, _ in grid.found))
-    figure, panels = sheet(grid, 1, len(rows), "Wrong pseudo labels by the terms of the relation", (4.0, 2.8))
+    figure, panels = sheet(1, len(rows), "Wrong pseudo labels by the terms of the relation", (4.0, 2.8), same_height=True)
     for axes, row in zip(panels.flat, rows, strict=True):
         write_on(axes, row, "round", "label error")
         for (terms, name), colour, style in zip(TERMS.items(), COLOURS, (":", "--", "-"), strict=False):
@@ -186,7 +189,7 @@ def label_error_draw(grid: Grid, plan: Plan) -> list[Block]:
 
 def features_draw(grid: Grid, plan: Plan) -> list[Block]:
     shown = panels_of(TERMS, (terms for _, terms in grid.found))
-    figure, panels = sheet(grid, 1, len(shown), "Latent features (t-SNE)", (3.2, 3.2))
+    figure, panels = sheet(1, len(shown), "Latent features (t-SNE)", (3.2, 3.2))
     for axes, terms in zip(panels.flat, shown, strict=True):
         write_on(axes, TERMS[terms])
         axes.set(xticks=[], yticks=[])
@@ -221,7 +224,7 @@ def confusion_cells(plan: Plan) -> Iterator[Cell]:
 def confusion_draw(grid: Grid, plan: Plan) -> list[Block]:
     rows = panels_of(grid.rows, (data for data, _ in grid.found))
     columns = panels_of(grid.columns, (method for _, method in grid.found))
-    figure, panels = sheet(grid, len(rows), len(columns), "Confusion matrices of all clients", (4.4, 4.2))
+    figure, panels = sheet(len(rows), len(columns), "Confusion matrices of all clients", (4.4, 4.2))
     lines: list[list[str]] = []
     for i, data in enumerate(rows):
         recall: dict[str, np.ndarray] = {}
@@ -242,7 +245,7 @@ def confusion_draw(grid: Grid, plan: Plan) -> list[Block]:
             for true, predicted in np.argwhere(share >= 0.005):
                 colour = "white" if share[true, predicted] < 0.5 else "black"
                 text = f"{share[true, predicted]:.2f}".lstrip("0")
-                axes.text(predicted, true, text, ha="center", va="center", fontsize=5.5, color=colour)
+                axes.text(predicted, true, text, ha="center", va="center", fontsize=7, color=colour)
         mix = recall.get("mix")
         for method, each in recall.items():
             better = "" if mix is None or method == "mix" else f"{int((each > mix).sum())} of {len(each)}"
@@ -260,7 +263,7 @@ def relation_cells(plan: Plan) -> Iterator[Cell]:
 
 def relation_draw(grid: Grid, plan: Plan) -> list[Block]:
     rows = panels_of(MAIN, (data for data, _ in grid.found))
-    figure, panels = sheet(grid, len(rows), len(TERMS), "Relation of a pair against the truth", (3.1, 2.8))
+    figure, panels = sheet(len(rows), len(TERMS), "Relation of a pair against the truth", (3.1, 2.8))
     lines: list[list[str]] = []
     for i, data in enumerate(rows):
         for axes, (terms, name) in zip(panels[i], TERMS.items(), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kithkin.errors import unknown
@@ -21,6 +21,7 @@ class Recipe:
     draw: Callable[[Grid, Plan], list[Block]]
     words: str  # what differs from the paper, and why
     setting: str = ""  # where scale and learning rate are its own
+    letter: str = "α"  # what the columns are, where they are numbers
 
     def plan(self, plan: Plan) -> list[Cell]:
         """All cells, the important ones first: every place with one seed before any with two."""
@@ -70,6 +71,7 @@ RECIPES: dict[str, Recipe] = {
         partial(tables.sweep_draw, "refresh-period", "ν", 1),
         "The paper's costs are those of its upper bound (28); ours are bytes that moved. A helper that did not train since is "
         "not sent again, and a tenth of the clients trains in a round: frequent refreshing costs less than by (28).",
+        letter="ν",
     ),
     "sample-rate": Recipe(
         "How many clients train in a round (τ)",
@@ -78,6 +80,7 @@ RECIPES: dict[str, Recipe] = {
         partial(tables.sweep_draw, "sample-rate", "τ", 1),
         "The paper's costs fit (28) only if its last term is τK²\\|w\\|n, as in (27), instead of τK\\|w\\|n: 160 + 20000 τ "
         "gives 5.7, 10.7, 20.6, 50.4 and 100%; by (28) as printed it is 47, 50, 56, 72 and 100%. Ours are bytes that moved.",
+        letter="τ",
     ),
     "curves": Recipe(
         "Validation accuracy over rounds",
@@ -100,6 +103,7 @@ RECIPES: dict[str, Recipe] = {
         figures.search_cells,
         figures.search_draw,
         "Costs are bytes that moved, not (28); the largest F is the length of the run.",
+        letter="F",
     ),
     "label-error": Recipe(
         "Wrong pseudo labels over rounds",
@@ -121,6 +125,7 @@ RECIPES: dict[str, Recipe] = {
         figures.length_cells,
         figures.length_draw,
         "The paper names the range, 3 to 15, and prints no numbers. A list that search leaves short is filled at random.",
+        letter="M",
     ),
     "confusion": Recipe(
         "Confusion matrices of um and mix on the medical sets",
@@ -158,9 +163,10 @@ RECIPES: dict[str, Recipe] = {
         tables.tuning_cells,
         tables.tuning_draw,
         "Every method has the same four rates to choose from; `--lr tuned` gives it the best, by validation pictures, once "
-        "the rates on both sides of it are known to be worse; until then the data set's usual one. pFedMe chooses that of its "
-        "inner steps. Tables and figures have other seeds than this grid.",
+        "its neighbours are known to be worse; until then the data set's usual one. Beyond the grid's edge a better one may "
+        "lie. pFedMe chooses that of its inner steps. Tables and figures have other seeds than this grid.",
         f"{SHORT['*']} rounds, a tenth of the clients in each, α = 0.5, seed {tables.TUNING_SEED}",
+        letter="learning rate",
     ),
 }
 
@@ -178,7 +184,7 @@ def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     versions = sorted({r["kithkin"] for r in grid.records})
     by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if found else ""
     label = plan.label if plan.scale == "smoke" else setting or plan.label + chosen_beside_rates(grid, plan)
-    return f"Setting: {label}. {found} of {wanted} runs{by}. {lacks(grid)}".strip()
+    return f"Setting: {label}. {found} of {wanted} runs{by}."
 
 
 def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
@@ -192,13 +198,14 @@ def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
 
 
 def page(name: str, grid: Grid, plan: Plan, level: int = 1) -> list[Block]:
-    """One table or figure with all that is said of it."""
+    """One table or figure with all that is said of it; what it lacks is said once, below each figure or with the setting."""
     recipe = RECIPES[name]
+    head = f"{'#' * level} {recipe.title} ({recipe.place})" + f' <a id="{name}{plan.stem}"></a>' * (level > 1)
     blocks = recipe.draw(grid, plan)
-    named_apart = [
-        Picture(f"{block.name}{plan.stem}", f"{block.caption} {lacks(grid)}".strip(), block.figure)
-        if isinstance(block, Picture)
-        else block
-        for block in blocks
-    ]
-    return [f"{'#' * level} {recipe.title} ({recipe.place})", facts(grid, plan, recipe.setting), *named_apart, recipe.words]
+    pictured = any(isinstance(block, Picture) for block in blocks)
+    setting = f"{facts(grid, plan, recipe.setting)} {'' if pictured else lacks(grid, recipe.letter)}".strip()
+    for i, block in enumerate(blocks):
+        if isinstance(block, Picture):
+            caption = f"{block.caption} {lacks(block.grid or grid, recipe.letter)}".strip()
+            blocks[i] = replace(block, name=f"{block.name}{plan.stem}", caption=caption)
+    return [head, setting, *blocks, recipe.words]

@@ -22,7 +22,7 @@ from kithkin.paper.measures import (
     published,
     variance,
 )
-from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, Plan
+from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, TUNED, Plan
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from
 TUNING_SEED = 100
@@ -145,13 +145,18 @@ def cost_draw(grid: Grid, plan: Plan) -> list[Block]:
         greedy, lists, saved = (formulas[name] for name in ("greedy_27", "helper_lists_28", "saved_29"))
         by_cause = [fmean(r["summary"]["bytes_by_cause"].get(cause, 0) for r in records) for cause in causes]
         all_moved = fmean(map(moved, records))
-        gigabytes = [f"{value / 1e9:.3g}" for value in (greedy, lists, saved)]
-        lines.append(
-            [data, *gigabytes, f"{100 * saved / greedy:.1f}", f"{all_moved / 1e9:.3g}"]
-            + [f"{value / 1e9:.3g}" for value in by_cause]
-            + [f"{100 * all_moved / lists:.0f}%"]
-        )
+        by_formula, moves = (list(map(gigabytes, part)) for part in ((greedy, lists, saved), (all_moved, *by_cause)))
+        lines.append([data, *by_formula, f"{100 * saved / greedy:.1f}", *moves, f"{100 * all_moved / lists:.0f}%"])
     return ["Bytes of `um` at α = 0.5 (mean over seeds), beside the paper's formulas:", table(heads, lines)]
+
+
+def gigabytes(size: float) -> str:
+    """To three digits, in plain numbers.
+
+    >>> gigabytes(5.364e12), gigabytes(2.68e9), gigabytes(0)
+    ('5,360', '2.68', '0')
+    """
+    return f"{float(f'{size / 1e9:.3g}'):,.12g}"
 
 
 # Ours: what each part of UM+ gives
@@ -186,7 +191,7 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
     for data in MAIN[:1] if small else (*MAIN, "organamnist"):
         for lr in GRID:
             for method in methods[:: len(methods) - 1] if small else methods:
-                own: dict[str, Any] = {"lr": lr}
+                own: dict[str, Any] = {**TUNED.get(data, {}).get(method, {}), "lr": lr}  # what else the tables have
                 own |= {} if small else {"eval_every": 10, "rounds": SHORT["*"], "sample_rate": PAPER["*"]["sample_rate"]}
                 for cell in plan.cells((data, method), lr, data, method, 0.5, **own):
                     yield replace(cell, config=replace(cell.config, seed=TUNING_SEED))
@@ -199,7 +204,8 @@ def tuning_draw(grid: Grid, plan: Plan) -> list[Block]:
         if known:
             best = settled(known)
             shown = (f"{100 * known[lr]:.1f}" if lr in known else "" for lr in sorted(GRID))
-            lines.append([*row, *shown, f"{best:g}" if best else "not settled"])
+            edge = " (the grid's edge)" if best in (min(GRID), max(GRID)) else ""
+            lines.append([*row, *shown, f"{best:g}{edge}" if best else "not settled"])
     heads = ["", "method", *(f"{lr:g}" for lr in sorted(GRID)), "best"]
     return ["Largest mean validation accuracy (%) of any evaluation:", table(heads, lines)]
 
@@ -211,7 +217,7 @@ def tried(grid: Grid, row: Any) -> dict[float, float]:
 
 
 def settled(known: dict[float, float]) -> float | None:
-    """The best rate, once those on both sides of it are known to be worse: what lies beyond them need not be run.
+    """The best rate, once its neighbours in the grid are known to be worse: what lies beyond them need not be run.
 
     >>> settled({1e-3: 0.8, 3e-3: 0.9}), settled({1e-3: 0.8, 3e-3: 0.9, 1e-2: 0.7})
     (None, 0.003)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +24,11 @@ from kithkin.record.folder import disk_errors, write_whole
 
 # Okabe and Ito's colours, told apart by colour-blind eyes, and three more for sets with many classes; as in page.css.
 COLOURS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#56B4E9",
-    "#CC79A7",
-    "#B8A800",
-    "#3A3A3A",
-    "#8A8A8A",
-    "#8C5A2B",
-    "#7FA832",
+    *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#B8A800", "#3A3A3A"),
+    *("#8A8A8A", "#8C5A2B", "#7FA832"),
 )
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)))
+MARKERS = "o^sD"
 INK, MUTED, LINE = "#14202B", "#566472", "#DFE5EB"
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelcolor": MUTED,
@@ -42,6 +38,19 @@ STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
 }  # fmt: skip
 Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a run is drawn among others, and what the key calls it."""
+
+    colour: str
+    dash: Any
+    marker: str
+    name: str
+
+
+Runs = list[tuple[Run, Look]]
 
 
 def write_figures(data: dict[str, Any], out: Path) -> list[Path]:
@@ -59,7 +68,7 @@ def write_figures(data: dict[str, Any], out: Path) -> list[Path]:
 
 
 def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
-    together: dict[str, tuple[Callable[[list[tuple[Run, str]]], Figure], Callable[[Run], Any]]] = {
+    together: dict[str, tuple[Callable[[Runs], Figure], Callable[[Run], Any]]] = {
         "accuracy": (accuracy, lambda run: run["curve"]),
         "clients": (clients, lambda run: run["clients"] and run["clients"].get("ratio")),
         "gains": (gains, lambda run: run["clients"] and run["clients"].get("gain")),
@@ -68,8 +77,9 @@ def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
         "labels": (labels, lambda run: run["audit"]),
         "worth": (worth, lambda run: run["cost"] and run["cost"]["accuracy"]["test"]),
     }
+    looks = looks_of(runs)
     for name, (draw, has) in together.items():
-        those = [(run, COLOURS[i % 8]) for i, run in enumerate(runs) if has(run)]
+        those = [(run, look) for run, look in zip(runs, looks, strict=True) if has(run)]
         if those:
             yield name, draw(those)
     single: dict[str, tuple[Callable[[Run], Figure], Callable[[Run], Any]]] = {
@@ -87,15 +97,69 @@ def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
                 yield name + tail, draw(run)
 
 
+def looks_of(runs: list[Run]) -> list[Look]:
+    """A colour for each method, a dash and a marker for each alpha; seeds of one setting are alike and share a line of the key.
+
+    Where runs of one method and alpha differ in more than the seed, every setting has a colour of its own.
+    """
+    kinds: list[Any] = [(run["method"], str(run["config"].get("alpha")), setting_of(run)) for run in runs]
+    if len({(*kind, str(run["config"].get("seed"))) for kind, run in zip(kinds, runs, strict=True)}) < len(runs):
+        kinds = [(*kind, i) for i, kind in enumerate(kinds)]  # a seed is there twice: more differs than is told
+    if len({kind[:2] for kind in kinds}) < len(set(kinds)):
+        kinds = [(runs[kinds.index(kind)]["name"], "") for kind in kinds]
+    hues, forms = (list(dict.fromkeys(kind[part] for kind in kinds)) for part in (0, 1))
+    looks: list[Look] = []
+    for run, kind in zip(runs, kinds, strict=True):
+        hue = hues.index(kind[0])
+        form = (forms.index(kind[1]) + len(forms) * (hue // 8)) % len(DASHES)
+        seeds, alpha = kinds.count(kind), (" given" if kind[1] == "given" else f" a{kind[1]}") * (len(forms) > 1)
+        name = run["name"] if seeds == 1 else f"{kind[0]}{alpha}, {seeds} seeds"
+        looks.append(Look(COLOURS[hue % 8], DASHES[form], MARKERS[form], textwrap.fill(name, 50)))
+    return looks
+
+
+def setting_of(run: Run) -> str:
+    """All that makes a run's numbers but its seed."""
+    config = {k: v for k, v in run["config"].items() if k not in ("seed", "device", "compute", "pool")}
+    return json.dumps([config, run["settings"]], sort_keys=True)
+
+
 def sheet(title: str, x: str = "", y: str = "", size: tuple[float, float] = (5.2, 3.2)) -> tuple[Figure, Axes]:
     figure = Figure(size)
     axes = figure.subplots()
-    name_axes(axes, title, x, y)
+    name_axes(axes, textwrap.fill(title, int(12 * size[0] - 12)), x, y)
     return figure, axes
 
 
 def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
+    if x == "round":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def key_of(figure: Figure, axes: Axes, below: bool = False, **words: Any) -> Figure:
+    """With a key outside the panels, which keep their size: the sheet grows. Below, it has as many columns as fit."""
+    marks = {name: mark for mark, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    below |= len(marks) < 4
+    words |= {"handles": marks.values(), "labels": marks.keys(), "loc": f"outside {'lower center' if below else 'right upper'}"}
+    column = figure.legend(**words)
+    taken, (width, height) = column.get_window_extent(), figure.get_size_inches()
+    columns = max(1, min(5, int(figure.dpi * width / taken.width))) if below else math.ceil(taken.height / figure.dpi / height)
+    column.remove()
+    taken = figure.legend(**words, ncols=columns).get_window_extent()
+    figure.set_size_inches(width + (not below) * taken.width / figure.dpi, height + below * taken.height / figure.dpi)
+    return figure
+
+
+def say(axes: Axes, text: str) -> None:
+    axes.set(xticks=[], yticks=[])  # of an empty panel, they tell nothing
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, transform=axes.transAxes)
+
+
+def draw_line(axes: Axes, xs: Any, ys: Any, look: Look, **more: Any) -> None:
+    """One point alone is a dot."""
+    marker = look.marker if np.isfinite(ys).sum() == 1 else ""
+    axes.plot(xs, ys, **{"color": look.colour, "linestyle": look.dash, "marker": marker, "label": look.name} | more)
 
 
 def in_percent(*sides: Any) -> None:
@@ -108,93 +172,89 @@ def numbers(values: Any) -> np.ndarray:
     return np.array([math.nan if v is None else v for v in values], float)
 
 
-def accuracy(runs: list[tuple[Run, str]]) -> Figure:
+def accuracy(runs: Runs) -> Figure:
     banded = len(runs) < 4
     figure, axes = sheet("Accuracy over rounds", "round", "test accuracy: mean" + ", and middle 80% of clients" * banded)
-    for run, colour in runs:
+    for run, look in runs:
         curve = run["curve"]
         if curve["low"] and banded:
-            axes.fill_between(
-                curve["round"], numbers(curve["low"]), numbers(curve["high"]), color=colour, alpha=0.14, linewidth=0
-            )
-        axes.plot(curve["round"], numbers(curve["mean"]), color=colour, label=run["name"])
+            low, high = numbers(curve["low"]), numbers(curve["high"])
+            axes.fill_between(curve["round"], low, high, color=look.colour, alpha=0.14, linewidth=0)
+        draw_line(axes, curve["round"], numbers(curve["mean"]), look)
     axes.set_ylim(0, 1)
     in_percent(axes.yaxis)
-    axes.legend()
-    return figure
+    return key_of(figure, axes)
 
 
-def clients(runs: list[tuple[Run, str]]) -> Figure:
+def clients(runs: Runs) -> Figure:
     figure = Figure((7.2, 3.2))
     left, right = figure.subplots(1, 2, sharey=True)
     name_axes(left, "Every client by label ratio", "labelled share", "test accuracy")
     name_axes(right, "and by size", "training pictures", "")
-    for run, colour in runs:
+    for run, look in runs:
         for axes, across in ((left, "ratio"), (right, "size")):
-            c = run["clients"]
-            axes.scatter(
-                numbers(c[across]), numbers(c["test"]), s=14, color=colour, alpha=0.75, linewidths=0, label=run["name"]
-            )
+            dots = {"s": 14, "color": look.colour, "marker": look.marker, "alpha": 0.75, "linewidths": 0, "label": look.name}
+            axes.scatter(numbers(run["clients"][across]), numbers(run["clients"]["test"]), **dots)
     in_percent(left.xaxis, left.yaxis)
-    left.legend()
-    return figure
+    return key_of(figure, left)
 
 
-def gains(runs: list[tuple[Run, str]]) -> Figure:
+def gains(runs: Runs) -> Figure:
     figure, axes = sheet("Who gained, who lost", "share of clients", "gain over local, points")
     axes.axhline(0, color=MUTED, linewidth=0.8)
-    for run, colour in runs:
+    for run, look in runs:
         order = np.sort([g for g in run["clients"]["gain"] if g is not None]) * 100
-        axes.plot((np.arange(len(order)) + 0.5) / len(order), order, color=colour, label=run["name"])
+        draw_line(axes, (np.arange(len(order)) + 0.5) / len(order), order, look)
     in_percent(axes.xaxis)
-    axes.legend()
-    return figure
+    return key_of(figure, axes)
 
 
-def fairness(runs: list[tuple[Run, str]]) -> Figure:
+def fairness(runs: Runs) -> Figure:
     figure, axes = sheet("How accuracies are distributed", "test accuracy", "clients at or below")
-    for run, colour in runs:
+    for run, look in runs:
         order = np.sort([v for v in run["clients"]["test"] if v is not None])
-        f = run["clients"]["fairness"]
-        told = f"{run['name']}: worst tenth {f['worst_decile']:.1%}, variance {f['variance']:.3g}"
-        axes.step([0, *order, 1], [0, *((np.arange(len(order)) + 1) / len(order)), 1], where="post", color=colour, label=told)
+        alike = [other["clients"]["fairness"] for other, its in runs if its == look]
+        worst, variance = (np.mean([f[what] for f in alike]) for what in ("worst_decile", "variance"))
+        told = f"{look.name}:\nworst tenth {worst:.1%}, variance {variance:.3g}"
+        heights = [0, *((np.arange(len(order)) + 1) / len(order)), 1]
+        draw_line(axes, [0, *order, 1], heights, look, drawstyle="steps-post", label=told)
     in_percent(axes.xaxis, axes.yaxis)
-    axes.legend(loc="upper left")
-    return figure
+    return key_of(figure, axes)
 
 
-def churn(runs: list[tuple[Run, str]]) -> Figure:
+def churn(runs: Runs) -> Figure:
     figure, axes = sheet("Churn of the helper lists", "round", "helpers new since the last evaluation")
-    for run, colour in runs:
-        axes.plot(run["helpers"]["churn"]["round"], run["helpers"]["churn"]["share"], color=colour, label=run["name"])
+    for run, look in runs:
+        draw_line(axes, run["helpers"]["churn"]["round"], run["helpers"]["churn"]["share"], look)
     axes.set_ylim(bottom=0)
     in_percent(axes.yaxis)
-    axes.legend()
-    return figure
+    return key_of(figure, axes)
 
 
-def labels(runs: list[tuple[Run, str]]) -> Figure:
-    figure, axes = sheet("Pseudo labels over rounds", "round", "error (solid), coverage (dotted)")
-    for run, colour in runs:
-        axes.plot(run["audit"]["round"], numbers(run["audit"]["error"]), color=colour, label=run["name"])
-        axes.plot(run["audit"]["round"], numbers(run["audit"]["coverage"]), color=colour, linestyle=":")
-    axes.set_ylim(0, 1.02)
-    in_percent(axes.yaxis)
-    axes.legend()
-    return figure
+def labels(runs: Runs) -> Figure:
+    figure = Figure((7.2, 3.2))
+    left, right = figure.subplots(1, 2)
+    name_axes(left, "Wrong pseudo labels", "round", "of the labels given")
+    name_axes(right, "and how many were given", "round", "of the pictures without a label")
+    for axes, what in ((left, "error"), (right, "coverage")):
+        for run, look in runs:
+            draw_line(axes, run["audit"]["round"], numbers(run["audit"][what]), look)
+        axes.set_ylim(0, 1.02)
+        in_percent(axes.yaxis)
+    if not any(known is not None for run, _ in runs for known in run["audit"]["error"]):
+        say(left, "no label was given")
+    return key_of(figure, left)
 
 
-def worth(runs: list[tuple[Run, str]]) -> Figure:
+def worth(runs: Runs) -> Figure:
     figure, axes = sheet("Accuracy for what was moved", "MB moved so far", "test accuracy")
-    for run, colour in runs:
+    for run, look in runs:
         there = run["cost"]["accuracy"]
-        mark = "" if there["megabytes"][-1] else "o"
-        part = slice(-1, None) if mark else slice(None)
-        axes.plot(there["megabytes"][part], numbers(there["test"][part]), color=colour, marker=mark, label=run["name"])
+        part = slice(None) if there["megabytes"][-1] else slice(-1, None)
+        draw_line(axes, there["megabytes"][part], numbers(there["test"][part]), look)
     axes.set_ylim(0, 1)
     in_percent(axes.yaxis)
-    axes.legend()
-    return figure
+    return key_of(figure, axes)
 
 
 def helpers(run: Run) -> Figure:
@@ -208,10 +268,9 @@ def helpers(run: Run) -> Figure:
     pairs = [(row[i], k, row[i + 1] / 1000) for k, row in enumerate(lists) for i in range(0, len(row), 2) if row[i] in place]
     strongest = max((r for _, _, r in pairs), default=1) or 1
     helped = np.bincount([j for j, k, _ in pairs if j != k], minlength=K)
-    figure, axes = sheet(f"Who helps whom: {run['name']}, round {run['helpers']['round'][-1]}", size=(4.6, 4.8))
+    figure, axes = sheet(f"Who helps whom: {run['name']}, round {run['helpers']['round'][-1]}", size=(4.6, 4.7))
     axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
     axes.axis("off")
-    axes.set_title(axes.get_title(loc="left"), loc="left")
     for j, k, r in sorted(pairs, key=lambda pair: pair[2]):
         if j != k:
             bend = FancyArrowPatch(
@@ -227,8 +286,8 @@ def helpers(run: Run) -> Figure:
         axes.text(1.09 * place[k][0], 1.09 * place[k][1], str(k), ha="center", va="center", fontsize=7, color=MUTED)
     if run["split"]:
         for g in sorted(set(groups)):
-            axes.scatter([], [], color=COLOURS[g % 11], s=16, label=short(run["split"]["classes"][g]))
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=5, fontsize=7, title="mostly of class", title_fontsize=7)
+            axes.scatter([], [], color=COLOURS[g % 11], s=16, label=short(run["split"]["classes"][g], 28))
+        key_of(figure, axes, below=True, fontsize=7, title="mostly of class", title_fontsize=7)
     return figure
 
 
@@ -242,7 +301,8 @@ def names_of_classes(run: Run, count: int) -> list[str]:
 
 def audit(run: Run) -> Figure:
     """Error by uncertainty, by class and by helper, over all rounds."""
-    figure = Figure((9.6, 3.0))
+    figure = Figure((9.6, 3.2))
+    figure.suptitle(f"Pseudo labels: {run['name']}", x=0.005, ha="left", fontsize=9, fontweight="bold")
     left, middle, right = figure.subplots(1, 3)
     steps = run["audit"]["steps"]
     n, wrong = np.sum([step["by_entropy"] for step in steps], 0).T
@@ -255,20 +315,26 @@ def audit(run: Run) -> Figure:
     left.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
     n, wrong = np.sum([step["by_class"] for step in steps], 0).T
     name_axes(middle, "By true class", "wrong among the labels taken", "")
-    middle.barh(range(len(n)), wrong / np.maximum(n, 1), color=[COLOURS[c % 11] for c in range(len(n))])
+    bars = middle.barh(range(len(n)), wrong / np.maximum(n, 1), color=[COLOURS[c % 11] for c in range(len(n))])
+    told = [f"{w:.0f} of {m:.0f}" if m and len(n) <= 20 else "" for w, m in zip(wrong, n, strict=True)]
+    middle.bar_label(bars, told, padding=2, fontsize=6.5)
     middle.set_yticks(range(len(n)), names_of_classes(run, len(n)))
     middle.invert_yaxis()
-    middle.set_xlim(0, 1)
+    middle.set(xlim=(0, 1.4), xticks=(0, 0.5, 1))
     in_percent(middle.xaxis)
     given: dict[str, np.ndarray] = {}
     for step in steps:
         for who, pair in step["by_helper"].items():
             given[who] = given.get(who, np.zeros(2)) + pair
     name_axes(right, "By the model that gave them", "labels given", "wrong")
-    both = np.array(list(given.values())).reshape(-1, 2)
-    right.scatter(both[:, 0], both[:, 1] / np.maximum(both[:, 0], 1), s=14, color=COLOURS[0], alpha=0.75, linewidths=0)
-    right.set_ylim(0, 1)
+    count, bad = np.array(list(given.values())).reshape(-1, 2).T
+    right.scatter(count, bad / np.maximum(count, 1), s=14, color=COLOURS[0], alpha=0.75, linewidths=0, clip_on=False)
+    right.set(ylim=(0, 1), xlim=(0, None))
     in_percent(right.yaxis)
+    if not n.any():
+        say(middle, "no label was given")
+    if not given:
+        say(right, "each label came from several models" if n.any() else "no label was given")
     return figure
 
 
@@ -316,9 +382,8 @@ def split(run: Run) -> Figure:
     """Bubbles of client by class; the full disc in each is its labelled part."""
     every, known = np.array(run["split"]["every"]), np.array(run["split"]["labelled"])
     K, C = every.shape
-    figure, axes = sheet(
-        "Training pictures by client and class", "client", "class", (max(4.0, min(24.0, 1.2 + 0.22 * K)), 1.0 + 0.22 * C)
-    )
+    size = max(5.0, min(24.0, 1.2 + 0.22 * K)), 1.0 + 0.22 * C
+    figure, axes = sheet(f"Pictures by client and class: {run['name']}", "client", "class", size)
     axes.grid(visible=False)
     k, c = np.nonzero(every)
     scale = 180 * min(1, 100 / K) / max(1, every.max())

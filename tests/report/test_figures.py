@@ -1,0 +1,106 @@
+"""Figures for print: many runs can be told apart, nothing covers the data, and nothing is cut off."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from invented import make_up
+from matplotlib.figure import Figure
+
+from kithkin.report import gather
+from kithkin.report.figures import STYLE, figures_of, looks_of
+
+LONG = [f"a class with a rather long name {c}" for c in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def style() -> Iterator[None]:
+    with mpl.rc_context(STYLE):
+        yield
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Two methods at two alphas with two seeds each."""
+    home = tmp_path_factory.mktemp("many")
+    for method in ("um", "local"):
+        for alpha in (0.5, 5):
+            for seed in (0, 1):
+                make_up(home / f"{method}-{alpha}-{seed}", method, alpha=alpha, seed=seed)
+    return gather([home])["runs"]
+
+
+def drawn(runs: list[dict[str, Any]]) -> dict[str, Figure]:
+    figures = dict(figures_of(runs))
+    for figure in figures.values():
+        figure.draw_without_rendering()
+    return figures
+
+
+def words_of(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_colour_tells_the_method_dash_and_marker_the_alpha_and_seeds_are_alike(many: list[dict[str, Any]]):
+    looks = dict(
+        zip([(run["method"], run["config"]["alpha"], run["config"]["seed"]) for run in many], looks_of(many), strict=True)
+    )
+    um, local, later = looks["um", 0.5, 0], looks["local", 0.5, 0], looks["um", 5, 0]
+    assert um == looks["um", 0.5, 1]
+    assert um.name == "um a0.5, 2 seeds"
+    assert (um.colour == later.colour, um.dash == later.dash, um.marker == later.marker) == (True, False, False)
+    assert (um.colour == local.colour, um.dash == local.dash, um.marker == local.marker) == (False, True, True)
+
+
+def test_runs_that_differ_in_more_than_the_seed_are_not_alike(many: list[dict[str, Any]]):
+    other = copy.deepcopy(many[:2])
+    other[1]["settings"]["helpers"] = 3
+    assert len({look.colour for look in looks_of(other)}) == 2
+    assert len({look.colour for look in looks_of([many[0], {**many[0], "name": "again"}])}) == 2
+    thirty = [{**many[0], "method": f"m{i}", "name": f"m{i}"} for i in range(30)]
+    assert len({(look.colour, look.dash) for look in looks_of(thirty)}) == 30
+
+
+def test_no_key_covers_a_panel_and_nothing_is_cut_off(many: list[dict[str, Any]]):
+    runs = copy.deepcopy(many)
+    for run in runs:
+        run["split"]["classes"] = LONG
+        run["name"] += " in a folder whose name is as long as names of folders are"
+    runs[0] |= {"confusion": [[5] * 10] * 10, "features": {"model_of": 1, "x": [0, 1], "y": [2, 3], "class": [0, 9]}}
+    for name, figure in drawn(runs).items():
+        paper, used = figure.bbox_inches, figure.get_tightbbox()
+        assert paper.x0 <= used.x0 < used.x1 <= paper.x1, name
+        assert paper.y0 <= used.y0 < used.y1 <= paper.y1, name
+        keys = [key.get_window_extent() for key in figure.legends]
+        assert not any(key.overlaps(axes.get_window_extent()) for key in keys for axes in figure.axes), name
+        if "-" not in name:
+            assert len(keys) == 1, name
+        elif name.startswith(("split", "audit")):
+            titles = [figure.get_suptitle(), *(axes.get_title(loc="left") for axes in figure.axes)]
+            assert any(runs[int(name.split("-")[1])]["name"] in " ".join(title.split()) for title in titles), name
+
+
+def test_the_ring_keeps_its_size_whatever_the_classes_are_called(many: list[dict[str, Any]]):
+    um = next(run for run in many if run["helpers"])
+    sizes = [
+        drawn([{**um, "split": {**um["split"], "classes": names}}])["helpers"].axes[0].bbox.width
+        for names in ("0123456789", LONG)
+    ]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
+
+
+def test_where_no_label_was_given_the_panels_say_so(many: list[dict[str, Any]]):
+    um = copy.deepcopy(next(run for run in many if run["audit"]))
+    for step in um["audit"]["steps"]:
+        step["by_helper"] = {}
+    assert words_of(drawn([um])["audit"])[-1] == "each label came from several models"
+    um["audit"]["error"] = [None] * len(um["audit"]["error"])
+    for step in um["audit"]["steps"]:
+        step["by_class"] = [[0, 0]] * 10
+    figures = drawn([um])
+    assert words_of(figures["labels"]) == ["no label was given"]
+    assert [word for word in words_of(figures["audit"]) if word] == ["no label was given"] * 2
