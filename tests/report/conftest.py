@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A um run and its local twin."""
     home = tmp_path_factory.mktemp("runs")
     return {method: make_up(home / method, method) for method in ("um", "local")}
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison: three methods, two alphas, three seeds."""
+    home = tmp_path_factory.mktemp("compared")
+    for method, alpha, seed in product(("um", "local", "mix"), (0.5, 5.0), (0, 1, 2)):
+        make_up(home / f"{method}-a{alpha}-s{seed}", method, alpha=alpha, seed=seed)
+    order = product((5.0, 0.5), ("um", "local", "mix"))
+    (home / "table.csv").write_text("method,alpha\n" + "".join(f"{method},{alpha}\n" for alpha, method in order))
+    return home
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 
 def make_up(path: Path, method: str = "um", clients: int = 12, rounds: int = 8, every: int = 2, **more: Any) -> Path:
     """A finished run; um-like ones have helpers and pseudo labels."""
-    rng = np.random.default_rng(len(method) + clients)
     config = RunConfig(method=method, clients=clients, rounds=rounds, eval_every=every, **more).resolved()
+    rng = np.random.default_rng(len(method) + clients + 100 * config.seed)
     data = load(config.data)
     split = deal(data.labels, clients, config.alpha, config.seed, config.label_ratio)
     helped = method == "um"

@@ -7,14 +7,14 @@ import json
 import re
 import shutil
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 import pytest
 from invented import make_up, many_pictures
 
-from kithkin.compare import worst_decile
+from kithkin.compare import harmed, worst_decile
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
 from kithkin.report.figures import figures_of
@@ -118,6 +118,47 @@ def test_bytes_and_formulas_end_where_the_summary_does(runs: dict[str, Path]):
 
 def test_a_folder_of_runs_stands_for_all(runs: dict[str, Path]):
     assert [run["name"] for run in gather([runs["um"].parent])["runs"]] == ["local", "um"]
+
+
+def test_a_comparison_has_the_rows_of_its_table_in_that_order(compared: Path):
+    data = gather([compared])
+    table = data["comparison"]
+    assert [row["name"] for row in table] == ["um a5.0", "local a5.0", "mix a5.0", "um a0.5", "local a0.5", "mix a0.5"]
+    ums, alone = ([run for run in data["runs"] if run["group"] == name] for name in ("um a0.5", "local a0.5"))
+    marks = [[client["test_at_best_val"] for client in lines(Path(run["folder"]) / "clients.jsonl")] for run in (*ums, *alone)]
+    gains = [a - b for mine, theirs in zip(marks[:3], marks[3:], strict=True) for a, b in zip(mine, theirs, strict=True)]
+    assert table[3]["seeds"] == 3
+    assert table[3]["test"] == pytest.approx(fmean(map(fmean, marks[:3])), abs=1e-5)
+    assert table[3]["test_sd"] == pytest.approx(stdev(map(fmean, marks[:3])), abs=1e-5)
+    assert table[3]["worst_decile"] == pytest.approx(fmean(map(worst_decile, marks[:3])), abs=1e-5)
+    assert table[3]["gain"] == pytest.approx(fmean(gains), abs=1e-5)
+    assert table[3]["harmed"] == pytest.approx(harmed(gains), abs=1e-5)
+    given = gather([compared / "um-a5.0-s1", compared / "local-a5.0-s0"])
+    assert [run["name"] for run in given["runs"]] == ["um", "local"]
+
+
+def test_the_colour_tells_the_method_the_style_the_alpha_and_seeds_look_alike(compared: Path):
+    looks = {run["name"]: run["look"] for run in gather([compared])["runs"]}
+    assert looks["um a5.0 s0"] == looks["um a5.0 s2"] == [0, 0]
+    assert (looks["um a0.5 s0"], looks["mix a0.5 s1"]) == ([0, 1], [2, 1])
+    seeds = gather([compared / f"um-a0.5-s{seed}" for seed in range(3)])
+    assert [run["look"] for run in seeds["runs"]] == [[0, 0], [1, 0], [2, 0]]
+    assert [row["name"] for row in seeds["comparison"]] == ["um"]
+
+
+def test_runs_that_differ_in_more_than_method_alpha_and_seed_have_no_mean(compared: Path, tmp_path: Path):
+    longer = make_up(tmp_path / "longer", "um", rounds=10, alpha=0.5, seed=1)
+    data = gather([compared / "um-a0.5-s0", longer])
+    assert data["comparison"] is None
+    assert [run["look"] for run in data["runs"]] == [[0, 0], [1, 0]]
+
+
+def test_the_label_error_is_that_of_the_last_round(broken: Path):
+    audit = lines(broken / "audit.jsonl")
+    audit[-1] |= {"taken": 0, "wrong": 0, "by_helper": {}}
+    (broken / "audit.jsonl").write_text("".join(json.dumps(line) + "\n" for line in audit))
+    told = gather([broken])["runs"][0]["headline"]
+    assert (told["label_error"], told["coverage"]) == (None, 0)
 
 
 @pytest.mark.parametrize("paths", [[], [Path("nowhere")]])

@@ -17,8 +17,8 @@ from kithkin.report.serve import server_for
 
 pytestmark = pytest.mark.xdist_group("browser")
 FIGURES = {
-    *("curve", "scatter", "gains", "spread", "strips", "graph", "person", "churn", "audit", "reliability"),
-    *("by-class", "by-helper", "bytes", "worth", "confusion", "features", "split"),
+    *("curve", "scatter", "gains", "spread", "strips", "graph", "person", "churn", "audit", "coverage"),
+    *("reliability", "by-class", "by-helper", "bytes", "worth", "confusion", "features", "split"),
 }
 
 
@@ -29,7 +29,8 @@ def view(chromium: Any) -> Iterator[Any]:
     contexts: list[Any] = []
 
     def open_(address: str | Path, width: int = 1366, scheme: str = "light", expected: str = "nothing") -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        viewport = {"width": width, "height": 844}
+        context = chromium.new_context(viewport=viewport, color_scheme=scheme, has_touch=width < 500)
         contexts.append(context)
         tab = context.new_page()
         tab.on(
@@ -59,6 +60,13 @@ def both(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     }
     out = tmp_path_factory.mktemp("page") / "both.html"
     out.write_text(page(data), encoding="utf-8")
+    return out
+
+
+@pytest.fixture(scope="module")
+def comparison(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("page") / "comparison.html"
+    write_page([compared], out, models=False)
     return out
 
 
@@ -128,7 +136,7 @@ def test_the_rounds_of_the_audit_and_the_axes_can_be_chosen(view: Any, both: Pat
     assert tab.inner_text("output[for=stretch]") == "round 8"
     assert tab.get_attribute("#by-class svg", "aria-label") != whole
     tab.select_option("#up", "gain")
-    assert "gain over local" in tab.text_content("#scatter svg")
+    assert "gain over local" in tab.text_content("#scatter .plot")
     tab.check("#greedy")
     assert "formula (27)" in tab.inner_text("#bytes .keys")
     tab.click("#theme")
@@ -148,11 +156,135 @@ def test_rounds_have_whole_ticks_and_a_best_value_has_a_second_beside_it(view: A
 def test_numbers_are_there_as_a_table(view: Any, both: Path):
     tab = view(both)
     tab.click("#bytes summary")
+    tab.locator("#bytes tbody tr").first.wait_for()
     assert tab.locator("#bytes tbody tr").count() == 8
-    tab.hover("#curve svg")
+    tab.hover("#curve .plot")
     assert "um:" in tab.inner_text("#tip")
-    tab.hover("#audit svg")
-    assert re.search(r"um error: \d+\.\d%\num coverage: \d+\.\d%$", tab.inner_text("#tip"))
+    tab.hover("#coverage .plot")
+    assert re.search(r"^round \d\num: \d+\.\d%$", tab.inner_text("#tip"))
+
+
+def test_a_comparison_begins_with_a_row_a_method_and_alpha(view: Any, comparison: Path):
+    tab = view(comparison)
+    assert tab.inner_text("h1") == "3 methods · 2 alphas · 3 seeds"
+    rows = tab.locator("#headline > .table tbody tr")
+    assert [row.split("\t")[0] for row in rows.all_inner_texts()][:4] == ["um a5.0", "local a5.0", "mix a5.0", "um a0.5"]
+    assert " ± " in rows.first.inner_text()
+    best = "all => all.filter(x => x.cellIndex === 1).map(x => x.parentNode.rowIndex > 3)"
+    assert tab.eval_on_selector_all("#headline > .table td.best", best) == [False, True]
+    tab.click("#headline summary")
+    assert tab.locator("#headline details tbody tr").count() == 18
+    assert not tab.is_visible("#strips table")
+
+
+def test_a_group_of_runs_looks_the_same_everywhere_and_like_no_other(view: Any, comparison: Path):
+    tab = view(comparison)
+    glyphs = "all => all.map(x => x.outerHTML)"
+    chips, rows, dots, lines = (
+        tab.eval_on_selector_all(f"{where} .glyph", glyphs)
+        for where in (".chips", "#headline > .table", "#scatter .key", "#curve .key")
+    )
+    assert chips == rows == dots
+    assert len(set(chips)) == len(set(lines)) == 6
+    drawn = "all => new Set(all.map(x => x.getAttribute('stroke') + x.getAttribute('stroke-dasharray'))).size"
+    assert tab.eval_on_selector_all("#curve .plot path[stroke-linejoin]", drawn) == 6
+    tab.get_by_role("button", name="um a0.5").click()
+    assert tab.locator("#curve .plot path[stroke-linejoin]").count() == 15
+
+
+def test_a_dot_chooses_its_run_too(view: Any, comparison: Path):
+    tab = view(comparison)
+    assert tab.inner_text("#graph h3") == "Helper graph · um a5.0 s0"
+    x, y = tab.evaluate("""() => {
+        const [, x, y] = document.querySelectorAll("#scatter .plot path")[2].getAttribute("d").match(/M([\\d.]+),([\\d.]+)/);
+        const svg = document.querySelector("#scatter .plot svg");
+        svg.scrollIntoView({ block: "center", behavior: "instant" });
+        const box = svg.getBoundingClientRect();
+        return [box.left + +x + 4, box.top + +y];
+    }""")
+    tab.mouse.click(x, y)
+    run, client = re.findall(r"(.*), client (\d+)", tab.inner_text("#tip"))[0]
+    assert run != "um a5.0 s0"
+    for card in ("person", "graph", "churn", "reliability", "by-class", "by-helper", "bytes", "split"):
+        assert tab.inner_text(f"#{card} h3").endswith(f" · {run}")
+    assert tab.inner_text("#chosen") == f"Client {client}"
+    assert tab.locator("#scatter .chosen").count() == 3  # the same client in the three methods on that split
+    tab.select_option("#run", label="um a0.5 s0")
+    assert tab.locator("#chosen").count() == 0
+
+
+def test_of_many_lines_the_best_and_the_nearest_are_told(view: Any, comparison: Path):
+    tab = view(comparison)
+    ends = tab.evaluate("bounds(DATA.runs.map(run => run.curve.mean.at(-1))).map(v => pct(v))")
+    size = tab.locator("#curve .plot").bounding_box()
+    for height in (30, size["height"] - 50):
+        tab.hover("#curve .plot", position={"x": size["width"] - 20, "y": height})
+        told = tab.inner_text("#tip")
+        assert all(end in told for end in ends)
+        assert told.endswith("… and 6 more")
+
+
+def test_a_tap_tells_and_a_tap_elsewhere_ends_it(view: Any, both: Path):
+    tab = view(both, 390)
+    tab.tap("#curve .plot svg")
+    assert "um:" in tab.inner_text("#tip")
+    tab.tap("#fairness h2")
+    assert not tab.is_visible("#tip")
+
+
+def test_a_point_between_gaps_is_seen(view: Any, both: Path):
+    tab = view(both)
+    assert tab.evaluate("path([1, 2, 3], [0, null, 1], { X: x => x, Y: y => y })") == "M1.0,0.0h0M3.0,1.0h0"
+
+
+def test_upright_lines_stand_at_the_ticks(view: Any, both: Path):
+    tab = view(both)
+    at = tab.evaluate("""["line.rule", "text[text-anchor=middle]"].map(found =>
+        [...document.querySelectorAll(`#strips .plot ${found}`)].map(x => +(x.getAttribute("x1") ?? x.getAttribute("x"))))""")
+    assert at[0] == pytest.approx(at[1])
+    assert len(at[0]) > 2
+
+
+def test_paper_is_light_and_nothing_is_cut(view: Any, comparison: Path):
+    tab = view(comparison, scheme="dark")
+    tab.emulate_media(media="print")
+    tab.set_viewport_size({"width": 720, "height": 1000})
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--card')").strip() == "#FFFFFF"
+    assert tab.evaluate("getComputedStyle(document.querySelector('.key')).printColorAdjust") == "exact"
+    cut = "x.scrollWidth > x.clientWidth + 1 || x.scrollHeight > x.clientHeight + 1"
+    boxes = "main, .card, .plot, .scroll, .table:not(details *)"
+    assert tab.eval_on_selector_all(boxes, f"all => all.filter(x => {cut}).map(x => x.className + x.id)") == []
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+LONG = "a clinic with a rather long name, building"
+
+
+def test_names_are_shown_and_keep_to_their_place(view: Any, runs: dict[str, Path], tmp_path: Path):
+    data = gather([runs["um"]])
+    (run,) = data["runs"]
+    run["client_names"] = [f"{LONG} {k}" for k in range(12)]
+    run["split"]["classes"] = [f"{LONG} {c}" for c in range(10)]
+    run["config"]["alpha"] = "given"
+    (tmp_path / "page.html").write_text(page(data), encoding="utf-8")
+    tab = view(tmp_path / "page.html", 390)
+    assert "12 clients, as given" in tab.inner_text(".lead")
+    assert all("mostly" in tab.inner_text(f"#{figure} .key") for figure in ("graph", "by-helper"))
+    for figure in ("graph", "split"):
+        assert tab.text_content(f"#{figure} .client >> nth=3").startswith("3 a c")
+    names = tab.eval_on_selector_all("#by-class text.strong", "all => all.map(x => x.textContent)")
+    assert len(set(names)) == 10
+    outside = """all => all.filter(x => {
+        const box = x.getBoundingClientRect(), card = x.closest("figure").getBoundingClientRect();
+        return box.left < card.left || box.right > card.right;
+    }).map(x => x.textContent)"""
+    assert tab.eval_on_selector_all("#graph text, #by-class text", outside) == []
+    tab.select_option("#client", "3")
+    assert tab.eval_on_selector("#person .table", "x => x.scrollWidth <= x.clientWidth")
+    tab.evaluate("current().helpers.lists[state.step] = current().clients.test.map((_, k) => k ? [] : [3, 900]); select(3)")
+    assert "1 client\n" in tab.inner_text("#person .facts") + "\n"
+    assert "Label error in the last round" in tab.inner_text("#headline")
 
 
 HOSTILE = "</script><img src=x onerror=window.pwned=1>\"'`${1}{{data}}\u2028☃"

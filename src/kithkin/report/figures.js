@@ -15,7 +15,7 @@ function curveCard() {
     : `for ${current().name} the band in which the middle 80% of the clients lie; the choice of run at the top changes it`;
   return card("curve", "w12", "Accuracy over rounds", {
     caption: `Test accuracy: mean over clients, and ${band}.`,
-    key: runsKey(),
+    key: runsKey("line"),
     alt: () => sets().map(({ run }) => `${run.name} ends at ${pct(run.curve.mean.at(-1))}`).join("; "),
     table: () => [["run", "round", "mean", "10%", "90%", "validation"], sets().flatMap(({ run: { name, curve: c } }) =>
       c.round.map((r, i) => [name, r, pct(c.mean[i]), pct(c.low?.[i]), pct(c.high?.[i]), pct(c.val[i])]))],
@@ -27,7 +27,7 @@ function curveCard() {
         const c = run.curve;
         if (banded(run)) p.svg.append(s("path", { d: area(c.round, c.low, c.high, p), fill: colour, opacity: .14 }));
       }
-      for (const { run: { curve }, colour, dash } of sets()) line(p, curve.round, curve.mean, colour, dash);
+      for (const { run: { curve }, colour, style } of sets()) line(p, curve.round, curve.mean, colour, style);
       hoverLines(p, sets().map(({ run }) => ({ name: run.name, xs: run.curve.round, ys: run.curve.mean, format: range(run) })));
       return p.svg;
     },
@@ -68,15 +68,15 @@ function scatterCard(withGain) {
           : { min: Math.min(low, -.05), max: Math.max(high, .05), format: gainTick, label: "gain over local, points" });
       const many = total(sets().map(({ run }) => run.clients.test.length)), r = many > 1200 ? 2.4 : many > 200 ? 3.2 : 4.5;
       const spots = [];
-      for (const { run, colour } of sets()) {
+      for (const { run, colour, style } of sets()) {
         let dots = "";
         run.clients[state.y].forEach((v, k) => {
           const across = run.clients[state.x][k];
           if (!there(v) || !there(across)) return;
           const x = p.X(across), y = p.Y(v);
-          dots += disc(x, y, r);
-          spots.push({ x, y, r, pick: () => select(k), text: told(run, k) });
-          if (k === state.client) p.svg.append(
+          dots += SHAPES[style](x, y, r);
+          spots.push({ x, y, r, pick: () => select(k, run), text: told(run, k) });
+          if (k === state.client && sameClients(run)) p.svg.append(
             s("circle", { class: "chosen", cx: x, cy: y, r: r + 4, fill: "none", stroke: "var(--ink)", "stroke-width": 2 }));
         });
         const edge = { stroke: "var(--card)", "stroke-width": many > 400 ? .4 : .8 };
@@ -96,7 +96,7 @@ function gainsCard() {
   return card("gains", "w5", "Who gained, who lost", {
     caption: "Clients from the greatest loss to the greatest gain over training alone. "
       + `Below the dashed line (−${100 * DATA.harm} points) a client counts as harmed.`,
-    key: runsKey("", run => run.clients?.gain),
+    key: runsKey("line", run => run.clients?.gain),
     alt: () => sets().map(({ run: { name, headline: n } }) =>
       `${name}: mean gain ${points(n.gain)} points, ${percent(n.harmed)} harmed`).join("; "),
     table: () => [["run", "mean gain", "harmed"],
@@ -107,7 +107,7 @@ function gainsCard() {
       const gains = { min: Math.min(low, -.1), max: Math.max(high, .1), format: gainTick, label: "gain over local, points" };
       const p = plot(width, 330, shares("share of clients"), gains), harm = p.Y(-DATA.harm);
       p.svg.append(s("line", { class: "cross", x1: p.left, x2: width - p.right, y1: harm, y2: harm }));
-      for (const { run, colour, dash } of sets()) line(p, steps(run).xs, steps(run).ys, colour, dash);
+      for (const { run, colour, style } of sets()) line(p, steps(run).xs, steps(run).ys, colour, style);
       hoverLines(p, sets().map(({ run }) => ({ name: run.name, ...steps(run), format: points })), "at", percent);
       return p.svg;
     },
@@ -122,18 +122,19 @@ const judged = () => shown().filter(({ run }) => run.clients);
 function spreadCard() {
   return card("spread", "w7", "How accuracies are distributed", {
     caption: "Share of clients that reach at most this accuracy: the further right, the better; the steeper, the fairer.",
-    key: runsKey("", run => run.clients),
+    key: runsKey("line", run => run.clients),
     alt: () => judged().map(({ run }) =>
       `${run.name}: half of the clients reach at most ${pct(run.clients.fairness.deciles[5])}`).join("; "),
     table: () => [["run", ...[...Array(11).keys()].map(d => `${10 * d}%`)],
       judged().map(({ run }) => [run.name, ...run.clients.fairness.deciles.map(v => pct(v))])],
     draw: width => {
       if (!judged().length) return "No client has been evaluated yet.";
-      const p = plot(width, 320, shares("test accuracy"), shares("clients at or below"));
+      const height = width < 500 ? 320 : Math.max(320, Math.min(520, 36 * judged().length)); // as what stands beside it
+      const p = plot(width, height, shares("test accuracy"), shares("clients at or below"));
       const grid = [...Array(41).keys()].map(i => i / 40);
-      const series = judged().map(({ run, colour, dash }) => {
+      const series = judged().map(({ run, colour, style }) => {
         const order = run.clients.test.filter(there).sort((a, b) => a - b), n = order.length;
-        line(p, [0, ...order.flatMap(v => [v, v]), 1], [0, ...order.flatMap((_, i) => [i / n, (i + 1) / n]), 1], colour, dash);
+        line(p, [0, ...order.flatMap(v => [v, v]), 1], [0, ...order.flatMap((_, i) => [i / n, (i + 1) / n]), 1], colour, style);
         const below = grid.map(v => order.filter(a => a <= v + 1e-9).length / n);
         return { name: run.name, xs: grid, ys: below, format: v => `${percent(v)} of clients` };
       });
@@ -147,13 +148,14 @@ function stripsCard() {
     caption: "Thin: all clients. Thick: the middle 80%. Dot: mean. Upright mark: mean of the worst tenth.",
     alt: () => judged().map(({ run: { name, clients: { fairness: f } } }) =>
       `${name}: worst tenth ${pct(f.worst_decile)}, mean ${pct(f.mean)}, variance ${num(f.variance)}`).join("; "),
+    table: () => [["run", "mean", "variance", "worst 10%"], judged().map(({ run: { name, clients: { fairness: f } } }) =>
+      [name, pct(f.mean), num(f.variance), pct(f.worst_decile)])],
     draw: width => {
       if (!judged().length) return "No client has been evaluated yet.";
-      const row = Math.max(30, Math.min(56, 180 / judged().length)), height = 64 + row * judged().length;
-      const p = plot(width, height, shares("test accuracy"), { min: 0, max: 1, ticks: [] }, { left: 6, top: 4 }), spots = [];
-      for (const v of [0, .25, .5, .75, 1]) p.svg.append(
-        s("line", { class: "rule", x1: p.X(v), x2: p.X(v), y1: 4, y2: height - p.bottom }));
-      judged().forEach(({ run: { name, clients: { fairness: f } }, colour }, i) => {
+      const row = Math.max(36, Math.min(56, 180 / judged().length)), height = 64 + row * judged().length;
+      const upright = { left: 6, top: 4, upright: true }, spots = [];
+      const p = plot(width, height, shares("test accuracy"), { min: 0, max: 1, ticks: [] }, upright);
+      judged().forEach(({ run: { name, clients: { fairness: f } }, colour, style }, i) => {
         const y = row * (i + .5) + 12, across = (a, b) => ({ x1: p.X(a), x2: p.X(b), y1: y, y2: y, stroke: colour });
         const bar = (a, b, more) => s("line", { ...across(a, b), "stroke-linecap": "round", ...more });
         p.svg.append(
@@ -161,28 +163,21 @@ function stripsCard() {
           bar(f.deciles[0], f.deciles[10], { "stroke-width": 2, opacity: .8 }),
           bar(f.deciles[1], f.deciles[9], { "stroke-width": 10, opacity: .35 }),
           s("line", { ...across(f.worst_decile, f.worst_decile), y1: y - 8, y2: y + 8, "stroke-width": 3 }),
-          s("circle", { cx: p.X(f.mean), cy: y, r: 6, fill: colour, stroke: "var(--card)", "stroke-width": 2 }));
+          s("path", { d: SHAPES[style](p.X(f.mean), y, 6), fill: colour, stroke: "var(--card)", "stroke-width": 2 }));
         const lines = [name, `mean ${pct(f.mean)}, variance ${num(f.variance)}`, `worst tenth ${pct(f.worst_decile)}`,
           `median ${pct(f.deciles[5])}`];
         spots.push({ x: p.X(f.mean), y, text: lines.join("\n") });
       });
       hover(p.svg, spots, 300);
-      const rows = judged().map(({ run: { name, clients: { fairness: f } } }) =>
-        [name, pct(f.mean), num(f.variance), pct(f.worst_decile)]);
-      return h("div", {}, p.svg, tableOf(["run", "mean", "variance", "worst 10%"], rows, "Fairness"));
+      return p.svg;
     },
   });
 }
 
 // ---------------------------------------------------------------- helpers
-const listOf = run => run.helpers.lists[state.step];
-const pairs = row => row.filter((_, i) => i % 2 === 0).map((j, i) => [j, row[2 * i + 1] / 1000]); // [helper, relation]
-function timesHelping(run) {
-  const n = listOf(run).map(() => 0);
-  listOf(run).forEach((row, k) => pairs(row).forEach(([j]) => { if (j !== k) n[j]++; }));
-  return n;
-}
-function select(k) {
+/** Choose a client of a run; that turns the page to this run. */
+function select(k, run = current()) {
+  if (run !== current()) return turnTo(run, k);
   state.client = k;
   const pick = document.getElementById("client");
   if (pick) pick.value = k ?? "";
@@ -196,26 +191,7 @@ function helpers() {
   return section("helpers", "Who helps whom",
     "Each client keeps a short list of the models that fit it best. "
       + "Choose a client to see its list; move through the rounds to see it settle.",
-    graphCard(run, nothing), h("div", { class: "w4 stack" }, personCard(run, nothing), churnCard(run, nothing)));
-}
-/** Where each client stands on the ring, and the arc of each class. */
-function ring(run, width) {
-  const K = listOf(run).length, centre = width / 2, groups = run.clients?.class;
-  const order = [...Array(K).keys()].sort((a, b) => groups ? groups[a] - groups[b] || a - b : a - b);
-  const used = new Set(groups).size, gap = used > 1 ? Math.min(.09, .8 / used) : 0, step = (2 * Math.PI - gap * used) / K;
-  const numbered = K <= 60 && width > 380, radius = centre - (numbered ? 34 : 18) - (groups ? 33 : 0);
-  const place = new Array(K), arcs = new Map();
-  const at = (a, r) => ({ x: centre + r * Math.cos(a), y: centre + r * Math.sin(a) });
-  let angle = -Math.PI / 2 + gap / 2, before = null;
-  for (const k of order) {
-    const g = groups?.[k];
-    if (before !== null && g !== before) angle += gap;
-    before = g;
-    angle += step;
-    place[k] = { a: angle - step / 2, ...at(angle - step / 2, radius) };
-    if (groups) arcs.set(g, [arcs.get(g)?.[0] ?? angle - step, angle]);
-  }
-  return { place, arcs, radius, centre, step, at, numbered };
+    graphCard(run, nothing), h("div", { class: "w4 stack" }, personCard(run), churnCard(run, nothing)));
 }
 function graphCard(run, nothing) {
   const net = run.helpers, groups = run.clients?.class;
@@ -240,26 +216,21 @@ function graphCard(run, nothing) {
       }));
     }
   };
-  const drawArcs = (svg, { arcs, radius, at, numbered }) => {
-    const R = radius + (numbered ? 30 : 13), corner = a => `${at(a, R).x.toFixed(1)},${at(a, R).y.toFixed(1)}`;
-    for (const [g, [from, to]] of arcs) {
-      const mid = (from + to) / 2, { x, y } = at(mid, R + 9), side = Math.cos(mid);
-      svg.append(
-        s("path", {
-          d: `M${corner(from)}A${R},${R} 0 ${to - from > Math.PI ? 1 : 0} 1 ${corner(to)}`, fill: "none", stroke: hue(g),
-          "stroke-width": 4, "stroke-linecap": "round",
-        }),
-        s("text", { class: "strong", x, y: y + 4, "text-anchor": side < -.15 ? "end" : side > .15 ? "start" : "middle" },
-          shorten(className(run, g), 8)));
-    }
+  const drawArcs = (svg, { arcs, radius, at }) => {
+    const R = radius + 14, corner = a => `${at(a, R).x.toFixed(1)},${at(a, R).y.toFixed(1)}`;
+    for (const [g, [from, to]] of arcs) svg.append(s("path", {
+      d: `M${corner(from)}A${R},${R} 0 ${to - from > Math.PI ? 1 : 0} 1 ${corner(to)}`, fill: "none", stroke: hue(g),
+      "stroke-width": 4, "stroke-linecap": "round",
+    }));
   };
   const told = (k, helping) => {
     const names = pairs(listOf(run)[k]).filter(([j]) => j !== k).map(([j, r]) => `${called(run, j)}: ${r.toFixed(2)}`).join(", ");
     const mostly = groups ? `, mostly ${className(run, groups[k])}` : "";
     return `client ${called(run, k)}${mostly}\nhelps ${helping}\nhelped by ${names || "nobody"}`;
   };
-  return card("graph", "w8", `Helper graph${several() ? ` of ${run.name}` : ""}`, {
-    caption: (groups ? "Clients stand by the class that they have most of; a line has its helper's colour."
+  return card("graph", "w8", "Helper graph", {
+    run,
+    caption: (groups ? "Place and colour tell the class that a client has most of; a line has its helper's colour."
       : "The data is not here, so colour tells how many clients a client helps.")
       + " The stronger the relation, the thicker the line; the more clients it helps, the larger the dot."
       + " With a client chosen: solid, its helpers; dashed, those whom it helps.",
@@ -269,6 +240,7 @@ function graphCard(run, nothing) {
       choice("client", [["", "all"], ...listOf(run).map((_, k) => [k, called(run, k)])], state.client ?? "",
         v => select(v === "" ? null : +v), "client"),
     ],
+    key: () => classesKey(run, groups),
     tall: 620,
     alt: () => {
       const top = timesHelping(run).map((n, k) => [n, k]).sort((a, b) => b[0] - a[0]).slice(0, 3);
@@ -282,21 +254,20 @@ function graphCard(run, nothing) {
     },
     draw: width => {
       if (nothing) return nothing;
-      const round = ring(run, width), { place, radius, centre, step, at, numbered } = round, K = place.length;
+      const round = ring(run, width), { place, radius, step, label } = round, K = place.length;
       const helping = timesHelping(run), most = Math.max(...helping, 1), chosen = state.client < K ? state.client : null;
       const colour = k => groups ? hue(groups[k])
         : `color-mix(in srgb, var(--c0) ${Math.round(25 + 75 * helping[k] / most)}%, var(--line))`;
       const svg = canvas(width, width), largest = Math.max(2, Math.min(11, radius * step * .55));
       drawEdges(svg, round, colour, chosen);
       drawArcs(svg, round);
-      const spots = place.map(({ x, y, a }, k) => {
+      const spots = place.map(({ x, y }, k) => {
         const r = Math.max(1.4, largest * (.4 + .6 * Math.sqrt(helping[k] / most))), mine = k === chosen;
         svg.append(s("circle", {
           class: mine ? "node chosen" : "node", cx: x, cy: y, r, fill: colour(k), stroke: mine ? "var(--ink)" : "var(--card)",
           "stroke-width": mine ? 3 : K > 150 ? .5 : 1.5,
         }));
-        const label = at(a, radius + 19);
-        if (numbered) svg.append(s("text", { x: label.x, y: label.y + 4, "text-anchor": "middle" }, k));
+        put(svg, {}, [label(k)]);
         return { x, y, r, pick: () => select(mine ? null : k), text: told(k, helping[k]) };
       });
       hover(svg, spots, 24);
@@ -304,33 +275,36 @@ function graphCard(run, nothing) {
     },
   });
 }
-function personCard(run, nothing) {
+function personCard(run) {
+  const c = run.clients, list = () => run.helpers && listOf(run);
   return card("person", "", "The chosen client", {
-    caption: "Its own test accuracy over rounds (thin: mean of all clients), and its helpers at the round shown.",
-    alt: () => `Accuracy of client ${called(run, state.client)} over rounds; the last: ${pct(run.clients.paths.test.at(-1)[state.client])}`,
+    run,
+    caption: "Its own test accuracy over rounds (thin: mean of all clients), and its helpers at the round shown; "
+      + "the accuracy of a helper is that of its own model on its own pictures.",
+    alt: () => `Accuracy of client ${called(run, state.client)} over rounds; the last: ${pct(c.paths.test.at(-1)[state.client])}`,
     draw: width => {
-      if (nothing) return nothing;
-      const k = state.client, c = run.clients;
-      if (k === null || k >= listOf(run).length) return "Choose a client: in the list above the graph, or by pressing its dot.";
+      const k = state.client;
+      if (k === null || k >= (list() ?? c?.test ?? []).length)
+        return "Choose a client: in the list above the graph, or by pressing its dot in any figure.";
       const facts = [
         ["test accuracy", pct(c?.test[k])],
         c?.gain && ["gain over local", `${points(c.gain[k])} points`],
         c?.size && ["pictures", `${count(c.size[k])}, ${count(c.labelled[k])} labelled`],
         c?.class && ["mostly", className(run, c.class[k])],
-        ["helps", `${timesHelping(run)[k]} clients`],
+        list() && ["helps", plural(timesHelping(run)[k], "client")],
       ].filter(Boolean);
       const box = h("div", {}, h("p", { class: "muted" }, h("strong", { id: "chosen" }, `Client ${called(run, k)}`)),
         h("dl", { class: "facts" }, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
       if (c?.paths) {
         const { round, test } = c.paths, upright = { ...shares(), ticks: [0, .5, 1] };
         const p = plot(width, 150, rounds(round[0], round.at(-1)), upright, { top: 10 });
-        line(p, run.curve.round, run.curve.mean, "var(--c8)", "", 1.2);
-        line(p, round, test.map(row => row[k]), "var(--accent)", "", 2.4);
+        line(p, run.curve.round, run.curve.mean, "var(--c8)", 0, 1.2);
+        line(p, round, test.map(row => row[k]), "var(--accent)", 0, 2.4);
         box.append(p.svg);
       }
       const name = j => j === k ? `${j}, itself` : called(run, j);
-      box.append(tableOf(["helper", "relation", "its accuracy"],
-        pairs(listOf(run)[k]).map(([j, r]) => [name(j), r.toFixed(3), pct(c?.test[j])]), "Helpers"));
+      if (list()) box.append(tableOf(["helper", "relation", "its accuracy"],
+        pairs(list()[k]).map(([j, r]) => [name(j), r.toFixed(3), pct(c?.test[j])]), "Helpers"));
       return box;
     },
   });
@@ -338,6 +312,7 @@ function personCard(run, nothing) {
 function churnCard(run, nothing) {
   const churn = run.helpers?.churn;
   return card("churn", "", "Churn", {
+    run,
     caption: "Helpers that are new on a list since the last evaluated round, as a share of all.",
     alt: () => `New helpers: from ${pct(churn.share[0])} to ${pct(churn.share.at(-1))}`,
     table: () => [["round", "new helpers"], churn.round.map((r, i) => [r, pct(churn.share[i])])],
@@ -355,16 +330,6 @@ function churnCard(run, nothing) {
 }
 
 // ---------------------------------------------------------------- pseudo labels
-/** The counts of several stretches of rounds together. */
-function together(steps) {
-  const add = (a, b) => b.map((row, i) => row.map((v, j) => v + (a[i]?.[j] || 0)));
-  const all = { by_class: [], by_entropy: [], by_helper: {} };
-  for (const step of steps) {
-    for (const [who, pair] of Object.entries(step.by_helper)) all.by_helper[who] = add([all.by_helper[who] || []], [pair])[0];
-    for (const name of ["by_class", "by_entropy"]) all[name] = add(all[name], step[name]);
-  }
-  return all;
-}
 function labels() {
   if (!DATA.runs.some(run => run.audit)) return null;
   const run = current(), audit = run.audit;
@@ -382,37 +347,35 @@ function labels() {
   const stretch = () => slider("stretch", words, audit.steps.length, state.audit + 1, say, move);
   return section("labels", "Pseudo labels",
     "Unlabelled pictures get their labels from models. The record knows the truth, the training never does.",
-    auditCard(),
+    auditCard("audit", "error", "Wrong among the labels taken; a gap is a round in which none was."),
+    auditCard("coverage", "coverage", "The share of unlabelled pictures that got a label."),
     !nothing && h("div", { class: "w12 band" }, h("span", {}, words), stretch()),
-    reliabilityCard(counts, nothing), byClassCard(run, counts, nothing), byHelperCard(run, counts, nothing));
+    reliabilityCard(run, counts, nothing), byClassCard(run, counts, nothing), byHelperCard(run, counts, nothing));
 }
-function auditCard() {
+function auditCard(id, what, caption) {
   const sets = () => shown().filter(({ run }) => run.audit);
-  return card("audit", "w12", "Error and coverage over rounds", {
-    caption: "Solid: wrong among the labels taken. Dotted: coverage, the share of unlabelled pictures that got a label.",
-    key: runsKey("", run => run.audit),
-    alt: () => sets().map(({ run: { name, headline: n } }) =>
-      `${name}: error ${pct(n.label_error)} in the last round, coverage ${pct(n.coverage)}`).join("; "),
-    table: () => [["run", "round", "error", "coverage"], sets().flatMap(({ run: { name, audit: a } }) =>
-      a.round.map((r, i) => [name, r, pct(a.error[i]), pct(a.coverage[i])]))],
+  return card(id, "w6", what === "error" ? "Label error over rounds" : "Coverage over rounds", {
+    caption,
+    key: runsKey("line", run => run.audit),
+    alt: () => sets().map(({ run: { name, audit: a } }) => `${name}: ${pct(a[what].at(-1))} in the last round`).join("; "),
+    table: () => [["run", "round", what], sets().flatMap(({ run: { name, audit: a } }) =>
+      a.round.map((r, i) => [name, r, pct(a[what][i])]))],
     draw: width => {
       if (!sets().length) return "None of the runs shown gave pseudo labels.";
-      const p = plot(width, 290, rounds(...bounds(sets().flatMap(({ run }) => run.audit.round))), shares("share"));
-      for (const { run: { audit: a }, colour, dash } of sets()) {
-        line(p, a.round, a.coverage, colour, "1.5 5", 2);
-        line(p, a.round, a.error, colour, dash);
-      }
-      hoverLines(p, sets().flatMap(({ run: { name, audit: a } }) =>
-        ["error", "coverage"].map(what => ({ name: `${name} ${what}`, xs: a.round, ys: a[what] }))));
+      if (!sets().some(({ run }) => run.audit[what].some(there))) return "No label was taken in any round.";
+      const p = plot(width, 290, rounds(...bounds(sets().flatMap(({ run }) => run.audit.round))), shares(what));
+      for (const { run: { audit: a }, colour, style } of sets()) line(p, a.round, a[what], colour, style);
+      hoverLines(p, sets().map(({ run: { name, audit: a } }) => ({ name, xs: a.round, ys: a[what] })));
       return p.svg;
     },
   });
 }
-function reliabilityCard(counts, nothing) {
+function reliabilityCard(run, counts, nothing) {
   const bins = () => counts().by_entropy.map(([n, wrong], i, all) =>
     ({ n, wrong, error: share(wrong, n), from: i / all.length, to: (i + 1) / all.length }));
   const span = b => `${num(100 * b.from)} to ${percent(b.to)}`;
   return card("reliability", "w4", "Does certainty mean right?", {
+    run,
     caption: "Error of all answers by how uncertain they were (entropy, as a share of the most possible). "
       + "Grey, below: how many answers.",
     alt: () => bins().filter(b => b.n).map(b => `uncertainty ${span(b)}: ${percent(b.error)} wrong`).join("; "),
@@ -438,17 +401,18 @@ function reliabilityCard(counts, nothing) {
 function byClassCard(run, counts, nothing) {
   const rows = () => counts().by_class.map(([n, wrong], c) => ({ name: className(run, c), n, wrong, error: share(wrong, n) }));
   return card("by-class", "w4", "By true class", {
+    run,
     caption: "Wrong labels among those taken, for pictures that are really of this class.",
     alt: () => rows().map(r => `${r.name}: ${percent(r.error)}`).join("; "),
     table: () => [["class", "taken", "wrong", "error"], rows().map(r => [r.name, count(r.n), count(r.wrong), pct(r.error)])],
     draw: width => {
       if (nothing) return nothing;
       const row = rows().length > 12 ? 20 : 27, svg = canvas(width, rows().length * row + 8);
-      const left = 12 + 7 * Math.max(...rows().map(r => shorten(r.name, 14).length)), full = width - left - 52;
+      const names = shortNames(rows().map(r => r.name), 14), left = 8 + widest(names, 600), full = width - left - 52;
       hover(svg, rows().map((r, c) => {
         const y = 4 + c * row, bar = { x: left, y: y + 3, height: row - 6, rx: 3 };
         svg.append(
-          s("text", { class: "strong", x: left - 8, y: y + row / 2 + 4, "text-anchor": "end" }, shorten(r.name, 14)),
+          s("text", { class: "strong", x: left - 8, y: y + row / 2 + 4, "text-anchor": "end" }, names[c]),
           s("rect", { ...bar, width: full, fill: "var(--faint)" }),
           s("rect", { class: "bar", ...bar, width: r.n ? Math.max(1, r.error * full) : 0, fill: hue(c) }),
           s("text", { x: left + full + 8, y: y + row / 2 + 4 }, percent(r.error)));
@@ -462,7 +426,10 @@ function byHelperCard(run, counts, nothing) {
   const rows = () => Object.entries(counts().by_helper).map(([k, [n, wrong]]) => ({ k: +k, n, wrong, error: share(wrong, n) }))
     .filter(r => r.n).sort((a, b) => b.n - a.n);
   return card("by-helper", "w4", "By the model that gave them", {
-    caption: "A dot is a model: how many labels it gave, and how many of them were wrong.",
+    run,
+    caption: "A dot is a model: how many labels it gave, and how many of them were wrong"
+      + (run.clients?.class ? "; its colour, the class that its client has most of." : "."),
+    key: () => classesKey(run, rows().map(r => run.clients?.class?.[r.k])),
     alt: () => rows().slice(0, 3).map(r => `client ${called(run, r.k)} gave ${count(r.n)}, ${percent(r.error)} wrong`).join("; "),
     table: () => [["model of client", "given", "wrong", "error"],
       rows().map(r => [called(run, r.k), count(r.n), count(r.wrong), pct(r.error)])],
@@ -494,17 +461,18 @@ function bytesCard(run) {
   const c = run.cost, causes = Object.keys(c?.moved || {}), f = c?.formulas;
   if (state.greedy === null) state.greedy = Boolean(f && f.greedy_27.at(-1) < 3 * c.megabytes);
   const formulas = (all = state.greedy) => !f ? [] : [
-    { name: "formula (28)", ys: f.helper_lists_28, colour: "var(--ink)", dash: "6 4" },
-    all && { name: "formula (27)", ys: f.greedy_27, colour: "var(--c8)", dash: "2 3" },
+    { name: "formula (28)", ys: f.helper_lists_28, colour: "var(--ink)", style: 1 },
+    all && { name: "formula (27)", ys: f.greedy_27, colour: "var(--c8)", style: 2 },
   ].filter(Boolean);
   const columns = () => [...causes.map(name => ({ name, ys: c.moved[name] })), ...formulas(true)];
   const box = h("input", { type: "checkbox", id: "greedy", onchange: () => { state.greedy = box.checked; redraw("bytes"); } });
   box.checked = state.greedy;
-  return card("bytes", "w7", `Bytes by cause${several() ? ` of ${run.name}` : ""}`, {
+  return card("bytes", "w7", "Bytes by cause", {
+    run,
     caption: "Moved up to each round, stacked by cause"
       + (f ? ", beside the paper's formulas: helper lists (28) and, if asked for, greedy search (27)." : "."),
     controls: f && h("label", {}, box, "greedy (27)"),
-    key: () => [...causes.map((cause, i) => [cause, hue(i), "box"]), ...formulas().map(l => [l.name, l.colour, "", l.dash])],
+    key: () => [...causes.map((cause, i) => [cause, hue(i), "box"]), ...formulas().map(l => [l.name, l.colour, "line", l.style])],
     alt: () => causes.map(cause => `${cause} ${mb(c.moved[cause].at(-1))}`).join("; "),
     table: () => [["round", ...columns().map(l => l.name)], c.round.map((r, i) => [r, ...columns().map(l => mb(l.ys[i]))])],
     draw: width => {
@@ -519,7 +487,7 @@ function bytesCard(run) {
         p.svg.append(s("path", { d: area(c.round, base, next, p), fill: hue(i), opacity: .82 }));
         base = next;
       });
-      for (const { ys, colour, dash } of formulas()) line(p, c.round, ys, colour, dash, 2);
+      for (const { ys, colour, style } of formulas()) line(p, c.round, ys, colour, style, 2);
       hoverLines(p, columns().map(({ name, ys }) => ({ name, xs: c.round, ys, format: mb })));
       return p.svg;
     },
@@ -533,7 +501,7 @@ function worthCard() {
   };
   return card("worth", "w5", "Accuracy for what was moved", {
     caption: "Mean test accuracy against all that was sent so far; a run that sends nothing is a dot at the left.",
-    key: runsKey("", run => run.cost?.accuracy.test.length),
+    key: runsKey("line", run => run.cost?.accuracy.test.length),
     alt: () => sets().map(({ run }) => `${run.name}: ${pct(course(run).ys.at(-1))} for ${mb(run.cost.megabytes)}`).join("; "),
     table: () => [["run", "moved", "accuracy", "points per 100 MB"],
       sets().map(({ run: { name, cost: { megabytes: all }, headline: n } }) =>
@@ -542,9 +510,9 @@ function worthCard() {
       if (!sets().length) return "No round has been evaluated yet.";
       const most = Math.max(...sets().map(({ run }) => course(run).xs.at(-1)), 1);
       const p = plot(width, 330, { min: 0, max: most * 1.03, label: "moved so far", format: mb }, shares("test accuracy"));
-      hover(p.svg, sets().flatMap(({ run, colour, dash }) => {
+      hover(p.svg, sets().flatMap(({ run, colour, style }) => {
         const { xs, ys } = course(run);
-        line(p, xs, ys, colour, dash);
+        line(p, xs, ys, colour, style);
         return xs.map((x, i) => ({ x: p.X(x), y: p.Y(ys[i]), text: `${run.name}\n${pct(ys[i])} for ${mb(x)}` }));
       }), 40);
       return p.svg;
@@ -563,8 +531,9 @@ function models() {
     confusionCard(run, nothing), featuresCard(run, nothing));
 }
 function confusionCard(run, nothing) {
-  const matrix = run.confusion, names = (matrix || []).map((_, c) => className(run, c));
+  const matrix = run.confusion, names = (matrix || []).map((_, c) => className(run, c)), short = shortNames(names, 11);
   return card("confusion", "w6", "What is taken for what", {
+    run,
     caption: "All clients' test pictures, each judged by the model that its client ended with. "
       + "Rows: true class; columns: what the model says; the shade is the share of the row.",
     alt: () => matrix.map((row, c) => `${names[c]}: ${percent(share(row[c], total(row)))} right`).join("; "),
@@ -572,11 +541,11 @@ function confusionCard(run, nothing) {
     tall: 560,
     draw: width => {
       if (!matrix) return nothing;
-      const n = matrix.length, left = 14 + 7 * Math.max(...names.map(name => shorten(name, 11).length));
+      const n = matrix.length, left = 12 + widest(short);
       const cell = (width - left - 4) / n, svg = canvas(width, cell * n + left), spots = [], slanted = left > 40;
       const middle = i => cell * (i + .5);
       matrix.forEach((row, a) => {
-        const all = total(row), x = left + middle(a), y = cell * n + 12, name = shorten(names[a], 11);
+        const all = total(row), x = left + middle(a), y = cell * n + 12, name = short[a];
         svg.append(
           s("text", { x: left - 8, y: middle(a) + 4, "text-anchor": "end" }, name),
           slanted ? s("text", { x, y, "text-anchor": "end", transform: `rotate(-60 ${x} ${y})` }, name)
@@ -600,6 +569,7 @@ function confusionCard(run, nothing) {
 function featuresCard(run, nothing) {
   const f = run.features, classes = [...new Set(f?.class)].sort((a, b) => a - b);
   return card("features", "w6", "Latent features", {
+    run,
     caption: "t-SNE of the last hidden layer" + (f ? ` of the model of client ${called(run, f.model_of)}, for test pictures of all clients. `
       + "Personal models have no space in common, so it is the one with the best validation accuracy." : "."),
     key: () => classes.map(c => [className(run, c), hue(c), "dot"]),
@@ -617,60 +587,6 @@ function featuresCard(run, nothing) {
         return { x: X(x), y: Y(f.y[i]), text: `${className(run, f.class[i])}\nof client ${called(run, k)}`, pick: () => select(k) };
       }), 12);
       return svg;
-    },
-  });
-}
-
-// ---------------------------------------------------------------- data
-function data() {
-  if (!DATA.runs.some(run => run.split)) return null;
-  return section("data", "The data", "Who was dealt what.", splitCard(current()));
-}
-function splitCard(run) {
-  const d = run.split, names = d ? d.classes.map(String) : [];
-  return card("split", "w12", "Training pictures by client and class", {
-    caption: "The area of a bubble is the number of pictures; the full disc in it, how many are labelled. "
-      + "Below: the client's label ratio.",
-    key: () => [["training pictures", "color-mix(in srgb, var(--c0) 28%, var(--card))", "dot"],
-      ["of them labelled", "var(--c0)", "dot"], ["label ratio", "var(--c1)", "box"]],
-    alt: () => `${d.every.length} clients, ${names.length} classes, ${count(total(d.every.flat()))} training pictures, `
-      + `${count(total(d.labelled.flat()))} labelled`,
-    table: () => [["client", "labelled", ...names],
-      d.every.map((row, k) => [called(run, k), count(total(d.labelled[k])), ...row.map(count)])],
-    draw: width => {
-      if (!d) return `The data set of ${run.name} is not here.`;
-      const K = d.every.length, C = names.length, left = 14 + 7 * Math.max(...names.map(name => shorten(name, 13).length), 5);
-      const room = width - left - 4, per = Math.max(1, Math.min(K, Math.floor(room / (K > 200 ? 13 : 22)))); // clients in a row
-      const cell = Math.min(110, room / per), row = Math.min(cell, 30), band = C * row + 46, wide = Math.min(40, cell * .72);
-      const most = Math.max(...d.every.map(r => Math.max(...r)), 1), radius = n => row * .49 * Math.sqrt(n / most);
-      const svg = canvas(width, Math.ceil(K / per) * band), spots = [];
-      let every = "", known = "", bars = "", ground = "", rules = "";
-      d.every.forEach((counts, k) => {
-        const x = left + cell * (k % per + .5), top = Math.floor(k / per) * band, base = top + C * row + 24;
-        counts.forEach((n, c) => {
-          const y = top + row * (c + .5), labelled = d.labelled[k][c];
-          if (!n) return;
-          every += disc(x, y, Math.max(1, radius(n)));
-          if (labelled) known += disc(x, y, Math.max(.7, radius(labelled)));
-          const text = `client ${called(run, k)}, ${names[c]}\n${count(n)} pictures, ${count(labelled)} labelled`;
-          spots.push({ x, y, r: radius(n), pick: () => select(k), text });
-        });
-        const bar = height => `M${x - wide / 2},${base}h${wide}v${(-height).toFixed(1)}h${-wide}Z`;
-        ground += bar(18);
-        bars += bar(18 * (share(total(d.labelled[k]), total(counts)) || 0));
-        const numbered = k % per % Math.ceil((K > 100 ? 34 : 22) / cell) === 0;
-        if (numbered) svg.append(s("text", { x, y: base + 13, "text-anchor": "middle" }, k));
-        if (k % per) return;
-        names.forEach((name, c) => svg.append(
-          s("text", { x: left - 8, y: top + row * (c + .5) + 4, "text-anchor": "end" }, shorten(name, 13))));
-        svg.append(s("text", { x: left - 8, y: base - 5, "text-anchor": "end" }, "ratio"));
-        for (let c = 0; c <= C; c++) rules += `M${left},${top + row * c}h${cell * Math.min(per, K - k)}`;
-      });
-      svg.prepend(s("path", { d: rules, class: "rule", fill: "none" }));
-      svg.append(s("path", { d: every, fill: "var(--c0)", "fill-opacity": .28 }), s("path", { d: known, fill: "var(--c0)" }),
-        s("path", { d: ground, fill: "var(--faint)" }), s("path", { d: bars, fill: "var(--c1)" }));
-      hover(svg, spots, 20);
-      return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The split" }, svg);
     },
   });
 }

@@ -1,35 +1,50 @@
-// The page around the figures: headline, settings, navigation, and news while a run goes on.
+// The page around the figures: headline, what the runs were given, navigation, and news while a run goes on.
 
 // ---------------------------------------------------------------- overview
 function overview() {
   const runs = DATA.runs, one = !several(), run = runs[0], going = runs.filter(r => !r.finished).length;
   const facts = ({ config: c, rounds }) => [
-    typeof c.data === "string" && c.data.split("/").pop(), there(c.clients) && `${c.clients} clients`, there(c.alpha) && `alpha ${c.alpha}`,
-    rounds && `${rounds} rounds`, there(c.seed) && `seed ${c.seed}`,
+    typeof c.data === "string" && c.data.split("/").pop(),
+    there(c.clients) && plural(c.clients, "client") + (c.alpha === "given" ? ", as given" : ""),
+    there(c.alpha) && `alpha ${c.alpha}`, rounds && plural(rounds, "round"), there(c.seed) && `seed ${c.seed}`,
   ];
   const common = facts(run).filter((fact, i) => fact && runs.every(r => facts(r)[i] === fact));
-  const more = runs.length > 4 ? ` and ${runs.length - 4} more` : "";
   const remarks = runs.flatMap(r => r.remarks.map(text => one ? text : `${r.name}: ${text}`));
   const progress = going ? one ? `Round ${run.done} of ${run.rounds || "?"}` : `${going} of ${runs.length} runs not finished`
     : one ? "Finished" : `${runs.length} runs`;
+  const means = DATA.comparison?.some(row => row.seeds > 1);
   return h("div", { id: "overview" },
     h("div", { class: "lead" },
       h("div", { class: `state ${going ? "going" : ""}`, id: "state" }, progress),
-      h("h1", {}, runs.slice(0, 4).map(r => r.name).join(" · ") + more),
+      h("h1", {}, DATA.comparison && runs.length > 4 ? counted(runs) : named(runs, 4)),
       h("p", {}, common.join(" · ")),
-      !one && h("div", { class: "chips", role: "group", "aria-label": "Runs shown" }, runs.map(chip)),
+      !one && h("div", { class: "chips", role: "group", "aria-label": "Runs shown" }, groupsOf(runs.map(looks)).map(chip)),
       remarks.length > 0 && h("ul", { class: "remarks", id: "remarks" }, remarks.map(text => h("li", {}, text)))),
-    one ? tiles(run) : standings(runs));
+    one ? tiles(run) : h("div", { class: "card", id: "headline" }, means && standings(rowsOfGroups()),
+      means ? h("details", {}, h("summary", {}, "Every run by itself"), standings(rowsOfRuns())) : standings(rowsOfRuns()),
+      h("p", { class: "note" }, "Accuracy is that of each client's own model on its own test pictures, at the round of best mean "
+        + `validation accuracy${means ? " (± standard deviation over seeds)" : ""}. Harmed: clients that end more than `
+        + `${100 * DATA.harm} points below training alone. Label error: wrong pseudo labels in the last round. `
+        + `Coloured: the best${new Set(runs.map(r => r.config.alpha)).size > 1 ? " at its alpha" : ""}.`)));
 }
-function chip({ name, folder }, i) {
-  const pressed = () => String(!state.hidden.has(folder));
+const named = (runs, most) => runs.slice(0, most).map(r => r.name).join(" · ")
+  + (runs.length > most ? ` and ${runs.length - most} more` : "");
+/** What a comparison compares: methods, alphas, seeds. */
+function counted(runs) {
+  const values = of => new Set(runs.map(of)), methods = values(r => r.method);
+  const several = (word, { size }) => size > 1 && plural(size, word);
+  return [several("method", methods) || runs[0].method, several("alpha", values(r => r.config.alpha)),
+    several("seed", values(r => r.config.seed))].filter(Boolean).join(" · ");
+}
+function chip({ run: { group }, colour, style }) {
+  const pressed = () => String(!state.hidden.has(group));
   const toggle = () => {
-    state.hidden.delete(folder) || state.hidden.add(folder);
+    state.hidden.delete(group) || state.hidden.add(group);
     button.setAttribute("aria-pressed", pressed());
     redraw();
   };
-  const looks = { type: "button", class: "chip", hue: hue(i % 8), "aria-pressed": pressed() };
-  const button = h("button", { ...looks, onclick: toggle }, h("i"), name);
+  const button = h("button", { type: "button", class: "chip", "aria-pressed": pressed(), onclick: toggle },
+    glyph("dot", colour, style), group);
   return button;
 }
 function tiles({ headline: n, audit, cost, machine }) {
@@ -41,30 +56,91 @@ function tiles({ headline: n, audit, cost, machine }) {
   return h("dl", { class: "tiles", id: "headline" },
     tile("Test accuracy", pct(n.test), there(n.round) ? `mean over clients, at the best validation round (${n.round})` : ""),
     tile("Worst tenth of clients", pct(n.worst_decile), `variance over clients ${num(n.variance)}`),
-    audit && tile("Wrong pseudo labels", pct(n.label_error), `last round; ${percent(n.coverage)} of the pictures labelled`),
+    audit && tile("Label error in the last round", pct(n.label_error),
+      `wrong pseudo labels; ${percent(n.coverage)} of the pictures got one`),
     cost && tile("Moved", mb(n.megabytes), "all models sent, up and down"),
     cost && tile("Time", time(n.seconds), typeof machine.device === "string" ? `on ${machine.device}` : ""));
 }
-function standings(runs) {
+const rowsOfRuns = () => DATA.runs.map(run => ({ ...run.headline, name: run.name, alpha: run.config.alpha, like: run }));
+const rowsOfGroups = () => DATA.comparison.map(row => ({ ...row, like: DATA.runs.find(run => run.group === row.name) }));
+function standings(rows) {
+  const accuracy = (v, { test_sd: sd }) => pct(v) + (there(sd) ? ` ± ${(100 * sd).toFixed(1)}` : "");
   const columns = [ // name, key, form, and whether more is better (1), less (-1), or neither
-    ["test", "test", pct, 1], ["best of any round", "best_test", pct, 1], ["worst 10%", "worst_decile", pct, 1],
+    ["test", "test", accuracy, 1], ["best of any round", "best_test", pct, 1], ["worst 10%", "worst_decile", pct, 1],
     ["variance", "variance", num, -1], ["gain over local", "gain", points, 1], ["harmed", "harmed", percent, -1],
     ["label error", "label_error", pct, 0], ["coverage", "coverage", percent, 0], ["moved", "megabytes", mb, 0],
-    ["time", "seconds", time, 0],
-  ].filter(([, key]) => runs.some(r => there(r.headline[key])));
-  const isBest = (v, key, sign) => {
-    const all = runs.map(r => r.headline[key]).filter(there);
-    return sign && all.length > 1 && there(v) && all.every(other => sign * v >= sign * other);
+    ["time", "seconds", time, 0], ["seeds", "seeds", count, 0],
+  ].filter(([, key]) => rows.some(row => there(row[key])));
+  const isBest = (row, key, sign) => {
+    const all = rows.filter(other => other.alpha === row.alpha).map(other => other[key]).filter(there);
+    return sign && all.length > 1 && there(row[key]) && all.every(other => sign * row[key] >= sign * other);
   };
-  const cell = (r, [, key, format, sign]) =>
-    h("td", { class: isBest(r.headline[key], key, sign) ? "best" : null }, format(r.headline[key]));
-  return h("div", { class: "card", id: "headline" },
-    region("Headline numbers of all runs", h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "run"), columns.map(([name]) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, runs.map((r, i) => h("tr", {},
-        h("th", { scope: "row" }, h("i", { hue: hue(i % 8) }), r.name), columns.map(column => cell(r, column))))))),
-    h("p", { class: "note" }, "Accuracy is that of each client's own model on its own test pictures, at the round of best mean "
-      + `validation accuracy. Harmed: clients that end more than ${100 * DATA.harm} points below training alone.`));
+  const cell = (row, [, key, format, sign]) =>
+    h("td", { class: isBest(row, key, sign) ? "best" : null }, format(row[key], key === "test" ? row : undefined));
+  const mark = ({ like }) => like && glyph("dot", looks(like).colour, looks(like).style);
+  return region("Headline numbers", h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, rows[0].seeds ? "method" : "run"),
+      columns.map(([name]) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((row, i) => h("tr", { class: i && rows[i - 1].alpha !== row.alpha ? "apart" : null },
+      h("th", { scope: "row" }, mark(row), row.name), columns.map(column => cell(row, column)))))));
+}
+
+// ---------------------------------------------------------------- data
+function data() {
+  if (!DATA.runs.some(run => run.split)) return null;
+  return section("data", "The data", "Who was dealt what.", splitCard(current()));
+}
+function splitCard(run) {
+  const d = run.split, names = d ? d.classes.map(String) : [], short = shortNames(names, 13);
+  return card("split", "w12", "Training pictures by client and class", {
+    run,
+    caption: "The area of a bubble is the number of pictures; the full disc in it, how many are labelled. "
+      + "Below: the client's label ratio.",
+    key: () => [["training pictures", "color-mix(in srgb, var(--c0) 28%, var(--card))", "dot"],
+      ["of them labelled", "var(--c0)", "dot"], ["label ratio", "var(--c1)", "box"]],
+    alt: () => `${d.every.length} clients, ${names.length} classes, ${count(total(d.every.flat()))} training pictures, `
+      + `${count(total(d.labelled.flat()))} labelled`,
+    table: () => [["client", "labelled", ...names],
+      d.every.map((row, k) => [called(run, k), count(total(d.labelled[k])), ...row.map(count)])],
+    draw: width => {
+      if (!d) return `The data set of ${run.name} is not here.`;
+      const K = d.every.length, C = names.length, left = 12 + widest([...short, "ratio"]);
+      const room = width - left - 4, per = Math.max(1, Math.min(K, Math.floor(room / (K > 200 ? 13 : 22)))); // clients in a row
+      const cell = Math.min(110, room / per), row = Math.min(cell, 30), wide = Math.min(40, cell * .72);
+      const slanted = isNamed(run) && cell < 90, band = C * row + (slanted ? 96 : 46);
+      const most = Math.max(...d.every.map(r => Math.max(...r)), 1), radius = n => row * .49 * Math.sqrt(n / most);
+      const svg = canvas(width, Math.ceil(K / per) * band), spots = [];
+      let every = "", known = "", bars = "", ground = "", rules = "";
+      d.every.forEach((counts, k) => {
+        const x = left + cell * (k % per + .5), top = Math.floor(k / per) * band, base = top + C * row + 24;
+        counts.forEach((n, c) => {
+          const y = top + row * (c + .5), labelled = d.labelled[k][c];
+          if (!n) return;
+          every += disc(x, y, Math.max(1, radius(n)));
+          if (labelled) known += disc(x, y, Math.max(.7, radius(labelled)));
+          const text = `client ${called(run, k)}, ${names[c]}\n${count(n)} pictures, ${count(labelled)} labelled`;
+          spots.push({ x, y, r: radius(n), pick: () => select(k), text });
+        });
+        const bar = height => `M${x - wide / 2},${base}h${wide}v${(-height).toFixed(1)}h${-wide}Z`;
+        ground += bar(18);
+        bars += bar(18 * (share(total(d.labelled[k]), total(counts)) || 0));
+        const numbered = k % per % Math.ceil((K > 100 ? 34 : 22) / cell) === 0, y = base + 13;
+        const turned = slanted && { "text-anchor": "end", transform: `rotate(-45 ${x} ${y})` };
+        if (numbered) svg.append(
+          s("text", { class: "client", x, y, "text-anchor": "middle", ...turned }, tickOf(run, k, slanted ? 76 : cell - 8)));
+        if (k % per) return;
+        short.forEach((name, c) => svg.append(
+          s("text", { x: left - 8, y: top + row * (c + .5) + 4, "text-anchor": "end" }, name)));
+        svg.append(s("text", { x: left - 8, y: base - 5, "text-anchor": "end" }, "ratio"));
+        for (let c = 0; c <= C; c++) rules += `M${left},${top + row * c}h${cell * Math.min(per, K - k)}`;
+      });
+      svg.prepend(s("path", { d: rules, class: "rule", fill: "none" }));
+      svg.append(s("path", { d: every, fill: "var(--c0)", "fill-opacity": .28 }), s("path", { d: known, fill: "var(--c0)" }),
+        s("path", { d: ground, fill: "var(--faint)" }), s("path", { d: bars, fill: "var(--c1)" }));
+      hover(svg, spots, 20);
+      return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The split" }, svg);
+    },
+  });
 }
 
 // ---------------------------------------------------------------- settings
@@ -87,8 +163,9 @@ function settings() {
   const all = DATA.runs.map(r => ({ method: r.method, ...r.config, ...r.settings, ...named("machine", r.machine),
     ...named("version", r.versions), ...origin(r) }));
   const names = [...new Set(all.flatMap(Object.keys))], differ = name => new Set(all.map(run => show(run[name]))).size > 1;
-  const row = name => h("tr", {}, h("th", { scope: "row" }, words(name)),
-    all.map(run => h("td", { class: differ(name) ? null : "muted" }, value(name, run[name]))));
+  const row = name => h("tr", {}, h("th", { scope: "row" }, words(name)), differ(name)
+    ? all.map(run => h("td", {}, value(name, run[name])))
+    : h("td", { class: "same", colspan: all.length }, value(name, all[0][name])));
   return section("settings", "Settings", "What differs between the runs comes first.",
     h("div", { class: "card w12 settings" }, region("Settings", h("table", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "setting"), DATA.runs.map(r => h("th", { scope: "col" }, r.name)))),
@@ -99,7 +176,7 @@ function settings() {
 /** Draw everything anew; focus, place and open tables stay. */
 function render() {
   const focused = document.activeElement?.id, y = scrollY;
-  const open = [...document.querySelectorAll("figure:has(details[open])")].map(figure => figure.id);
+  const open = [...document.querySelectorAll("[id]:has(> details[open])")].map(card => card.id);
   cards = [];
   state.run = Math.min(state.run, DATA.runs.length - 1);
   const parts = [overview(), accuracy(), fairness(), helpers(), labels(), cost(), models(), data(), settings()].filter(Boolean);
@@ -136,13 +213,17 @@ document.getElementById("theme").addEventListener("click", () => {
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
   kept.set("theme", root.dataset.theme);
 });
-document.getElementById("run").addEventListener("change", event => {
-  Object.assign(state, { run: +event.target.value, step: null, audit: -1, greedy: null });
+function turnTo(run, client) {
+  Object.assign(state, { run: DATA.runs.indexOf(run), client, step: null, audit: -1, greedy: null });
   render();
+}
+document.getElementById("run").addEventListener("change", event => {
+  const run = DATA.runs[event.target.value];
+  turnTo(run, sameClients(run) ? state.client : null);
 });
 document.addEventListener("keydown", event => {
   if (event.key !== "Escape") return;
-  tip.hidden = true;
+  forget();
   if (state.client !== null) select(null);
 });
 let wide = innerWidth, waiting = 0;
@@ -152,6 +233,8 @@ addEventListener("resize", () => {
   clearTimeout(waiting);
   waiting = setTimeout(redraw, 120);
 });
+addEventListener("beforeprint", () => cards.forEach(card => card.redraw(680))); // what a page of paper holds, one beside none
+addEventListener("afterprint", () => redraw());
 
 // ---------------------------------------------------------------- news
 const { live, reload } = root.dataset;
@@ -159,8 +242,9 @@ async function ask() {
   let answer = null;
   try { answer = await fetch(`${live}?since=${DATA.stamp}`, { cache: "no-store" }); } catch { /* told below */ }
   if (answer?.status === 200) {
-    const net = current().helpers, following = net && state.step === net.round.length - 1;
+    const { folder, helpers: net } = current(), following = net && state.step === net.round.length - 1;
     DATA = await answer.json();
+    state.run = Math.max(0, DATA.runs.findIndex(run => run.folder === folder));
     if (following) state.step = null;
     render();
   }
@@ -171,8 +255,10 @@ state.run = Math.max(0, DATA.runs.findIndex(run => run.helpers));
 if (+reload) Object.assign(state, JSON.parse(kept.get("state") || "{}")); // a page of a running run reads itself again
 render();
 if (live) setTimeout(ask, 1500);
-if (+reload) setTimeout(() => {
-  const { client, audit, x, y } = state;
-  kept.set("state", JSON.stringify({ client, audit, x, y }));
-  location.reload();
-}, 1000 * reload);
+if (+reload) {
+  addEventListener("pagehide", () => {
+    const { client, audit, x, y } = state;
+    kept.set("state", JSON.stringify({ client, audit, x, y }));
+  });
+  setTimeout(() => location.reload(), 1000 * reload);
+}
