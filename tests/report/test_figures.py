@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from kithkin.report import gather
 from kithkin.report.figures import STYLE, figures_of, looks_of
+from kithkin.report.side_by_side import set_apart
 
 LONG = [f"a class with a rather long name {c}" for c in range(10)]
 
@@ -56,12 +57,9 @@ def test_colour_tells_the_method_dash_and_marker_the_alpha_and_seeds_are_alike(m
     assert (um.colour == local.colour, um.dash == local.dash, um.marker == local.marker) == (False, True, True)
 
 
-def test_runs_that_differ_in_more_than_the_seed_are_not_alike(many: list[dict[str, Any]]):
-    other = copy.deepcopy(many[:2])
-    other[1]["settings"]["helpers"] = 3
-    assert len({look.colour for look in looks_of(other)}) == 2
-    assert len({look.colour for look in looks_of([many[0], {**many[0], "name": "again"}])}) == 2
+def test_thirty_methods_are_told_apart(many: list[dict[str, Any]]):
     thirty = [{**many[0], "method": f"m{i}", "name": f"m{i}"} for i in range(30)]
+    set_apart(thirty, compared=True)
     assert len({(look.colour, look.dash) for look in looks_of(thirty)}) == 30
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,8 @@ COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#B8A800", "#3A3A3A"),
     *("#8A8A8A", "#8C5A2B", "#7FA832"),
 )
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)))
-MARKERS = "o^sD"
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)), (0, (9, 3)), (0, (2.5, 2.5)))  # and shapes as in draw.js
+MARKERS = "o^sDvX"
 INK, MUTED, LINE = "#14202B", "#566472", "#DFE5EB"
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelcolor": MUTED,
@@ -98,30 +98,14 @@ def figures_of(runs: list[Run]) -> Iterator[tuple[str, Figure]]:
 
 
 def looks_of(runs: list[Run]) -> list[Look]:
-    """A colour for each method, a dash and a marker for each alpha; seeds of one setting are alike and share a line of the key.
-
-    Where runs of one method and alpha differ in more than the seed, every setting has a colour of its own.
-    """
-    kinds: list[Any] = [(run["method"], str(run["config"].get("alpha")), setting_of(run)) for run in runs]
-    if len({(*kind, str(run["config"].get("seed"))) for kind, run in zip(kinds, runs, strict=True)}) < len(runs):
-        kinds = [(*kind, i) for i, kind in enumerate(kinds)]  # a seed is there twice: more differs than is told
-    if len({kind[:2] for kind in kinds}) < len(set(kinds)):
-        kinds = [(runs[kinds.index(kind)]["name"], "") for kind in kinds]
-    hues, forms = (list(dict.fromkeys(kind[part] for kind in kinds)) for part in (0, 1))
+    """As on the page: a colour, a dash and a marker for each group, whose seeds share a line of the key."""
+    sizes = Counter(run["group"] for run in runs)
     looks: list[Look] = []
-    for run, kind in zip(runs, kinds, strict=True):
-        hue = hues.index(kind[0])
-        form = (forms.index(kind[1]) + len(forms) * (hue // 8)) % len(DASHES)
-        seeds, alpha = kinds.count(kind), (" given" if kind[1] == "given" else f" a{kind[1]}") * (len(forms) > 1)
-        name = run["name"] if seeds == 1 else f"{kind[0]}{alpha}, {seeds} seeds"
-        looks.append(Look(COLOURS[hue % 8], DASHES[form], MARKERS[form], textwrap.fill(name, 50)))
+    for run in runs:
+        (colour, style), seeds = run["look"], sizes[run["group"]]
+        name = run["name"] if seeds == 1 else f"{run['group']}, {seeds} seeds"
+        looks.append(Look(COLOURS[colour], DASHES[style % 6], MARKERS[style % 6], textwrap.fill(name, 50)))
     return looks
-
-
-def setting_of(run: Run) -> str:
-    """All that makes a run's numbers but its seed."""
-    config = {k: v for k, v in run["config"].items() if k not in ("seed", "device", "compute", "pool")}
-    return json.dumps([config, run["settings"]], sort_keys=True)
 
 
 def sheet(title: str, x: str = "", y: str = "", size: tuple[float, float] = (5.2, 3.2)) -> tuple[Figure, Axes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import kithkin
-from kithkin.compare import HARM, harmed, rows, worst_decile
+from kithkin.compare import HARM, harmed, worst_decile
 from kithkin.config import Alpha, from_json
 from kithkin.data import Dataset, Split, load, resolved, split_of
 from kithkin.data.picture import class_counts
@@ -23,15 +22,14 @@ from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
 from kithkin.federation.round import cohort_size
 from kithkin.own import short
-from kithkin.record import Folder, Result
-from kithkin.report.records import Line, folders_of, read_lines, read_object
+from kithkin.record import Folder
+from kithkin.report.records import FAULTS, Line, folders_of, known, read_lines, read_object, rounded
+from kithkin.report.side_by_side import comparison_of, in_order, is_comparison, names_of, set_apart
 
 CURVE = 240  # points of a line: more than a screen shows apart
 STEPS = 40  # places of a slider
 PATHS = 100  # rounds of a single client's accuracy
 ENTRIES = 240_000  # helpers in all lists of a page: about 3 MB
-COLOURS = 8  # that are told apart well; as in figures.py
-FAULTS = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
 
 
 def gather(paths: Sequence[Path], models: bool | None = False, say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
@@ -73,110 +71,6 @@ def runs_to_ask(runs: list[dict[str, Any]], models: bool | None) -> list[dict[st
     if models is None:
         return list({run["method"]: run for run in reversed(finished)}.values())
     return finished if models else []
-
-
-def in_order(paths: Sequence[Path], folders: list[Path], runs: list[dict[str, Any]]) -> tuple[list[Path], list[dict[str, Any]]]:
-    """As they were given; those in the folder of a comparison as its table has them."""
-    tables = [places_in(path / "table.csv") for path in paths]
-
-    def place(pair: tuple[Path, dict[str, Any]]) -> tuple[int, int]:
-        folder, run = pair
-        given = next(i for i, path in enumerate(paths) if path in (folder, folder.parent))
-        return given, tables[given].get((run["method"], str(run["config"].get("alpha"))), len(runs))
-
-    pairs = sorted(zip(folders, runs, strict=True), key=place)
-    return [folder for folder, _ in pairs], [run for _, run in pairs]
-
-
-def places_in(table: Path) -> dict[tuple[str | None, str | None], int]:
-    """Which row of a comparison's table a method has at an alpha."""
-    try:
-        with table.open(newline="", encoding="utf-8", errors="replace") as file:
-            return {(row.get("method"), row.get("alpha")): i for i, row in enumerate(csv.DictReader(file))}
-    except (OSError, csv.Error):
-        return {}
-
-
-def cell_of(run: dict[str, Any]) -> tuple[str, str, str]:
-    """Method, alpha and seed, as names have them."""
-    alpha = run["config"].get("alpha")
-    return run["method"], "given" if alpha == "given" else f"a{alpha}", f"s{run['config'].get('seed')}"
-
-
-def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[str]:
-    """Each run by its method if that tells them apart; else with alpha and seed; else by its folder."""
-    cells = [cell_of(run) for run in runs]
-    for name in (
-        *([" ".join(cell[i] for i in parts) for cell in cells] for parts in ((0,), (0, 1), (0, 2), (0, 1, 2))),
-        [folder.resolve().name for folder in folders],
-    ):
-        if len(set(name)) == len(name):
-            return name
-    return [str(folder) for folder in folders]
-
-
-def is_comparison(runs: Sequence[dict[str, Any]]) -> bool:
-    """Whether they differ in method, alpha and seed alone, as those of `kithkin compare`: the mean of others says nothing."""
-    apart = {"method", "alpha", "seed", "data_folder", "device", "compute", "pool"}  # the last four: where it ran
-    cells = [cell_of(run) for run in runs]
-    told = [{name: v for name, v in {**run["config"], **run["settings"]}.items() if name not in apart} for run in runs]
-    kinds = {(cell[0], str(kind)) for cell, kind in zip(cells, told, strict=True)}
-    splits = {(cell[1:], run["twin"]) for cell, run in zip(cells, runs, strict=True)}
-    return (
-        len({run["twin"][0] for run in runs}) == 1
-        and len(set(cells)) == len(cells)
-        and len(kinds) == len({cell[0] for cell in cells})
-        and len(splits) == len({cell[1:] for cell in cells})
-    )
-
-
-def set_apart(runs: Sequence[dict[str, Any]], compared: bool) -> None:
-    """Give each run its group, of which the seeds look alike, and its look: a colour, and a style for dashes and shapes.
-
-    In a comparison the colour tells the method and the style the alpha; the colour tells the alpha of a single method, and the
-    seed where nothing else differs. Other runs have a look each.
-    """
-    names = [run["name"] for run in runs]
-    methods, alphas = ([cell_of(run)[i] for run in runs] for i in (0, 1))
-    differ = [column for column in (methods, alphas) if compared and len(set(column)) > 1]
-    hued, styled = [*(differ or [names]), [""] * len(runs)][:2]
-    hues, styles = (list(dict.fromkeys(column)) for column in (hued, styled))
-    for run, hue, style in zip(runs, hued, styled, strict=True):
-        turn, colour = divmod(hues.index(hue), COLOURS)
-        run["group"] = group_name(run["method"], cell_of(run)[1], alphas) if differ else run["name"]
-        run["look"] = [colour, styles.index(style) + len(styles) * turn]
-
-
-def group_name(method: str, alpha: str, alphas: Sequence[str]) -> str:
-    return f"{method} {alpha}" if len(set(alphas)) > 1 else method
-
-
-def comparison_of(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The rows of `kithkin compare` over the finished runs; None where each would be one run of one alpha."""
-    alphas = [cell_of(run)[1] for run in runs]
-    if len({cell_of(run)[1:] for run in runs}) == 1:
-        return None
-    try:
-        table = rows([as_result(run) for run in runs if run["finished"] and run["clients"] and run["headline"]])
-    except FAULTS:  # a record that is not as it should be, of which the run tells
-        return None
-    return [
-        {"name": group_name(row.method, str(row.alpha), alphas)}
-        | {name: v if isinstance(v, str | int) else rounded(v, 7) for name, v in vars(row).items()}
-        for row in table
-    ]
-
-
-def as_result(run: dict[str, Any]) -> Result:
-    """A run for the table, with the page's own numbers: the record may be older, or lack some."""
-    (method, alpha, seed), told, tests = cell_of(run), run["headline"], known(run["clients"]["test"])
-    spent = {name: math.nan if told[name] is None else told[name] for name in ("megabytes", "seconds")}
-    summary = {
-        "method": method, "alpha": alpha, "seed": seed, "test_at_best_val": fmean(tests),
-        "test_var_at_best_val": pvariance(tests), "final_pseudo_error": told["label_error"],
-        "down_bytes": 1e6 * spent["megabytes"], "up_bytes": 0, "seconds": spent["seconds"],
-    }  # fmt: skip
-    return Result(Path(run["folder"]), summary, [], [{"test_at_best_val": v} for v in tests])
 
 
 def gather_run(path: Path, entries: int) -> dict[str, Any]:
@@ -241,19 +135,6 @@ def thinned(count: int, most: int) -> list[int]:
     ([0, 4, 8], [0, 1])
     """
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))}) if count else []
-
-
-def rounded(values: Any, digits: int = 4) -> Any:
-    """Numbers to sensible digits, nested lists too; what is no number becomes None, as in JSON."""
-    if isinstance(values, list | tuple):
-        return [rounded(v, digits) for v in values]
-    if values is None or not math.isfinite(values):
-        return None
-    return round(float(values), digits) if digits else round(values)
-
-
-def known(values: Sequence[float | None]) -> list[float]:
-    return [v for v in values if v is not None]
 
 
 def gather_marks(marks: list[Line], metrics: list[Line]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ one from elsewhere. So a line that has not the form in which a run writes it end
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +17,7 @@ from kithkin.errors import KithkinError
 from kithkin.record import Folder
 
 RECORDS = ("manifest.json", "metrics.jsonl", "marks.jsonl", "audit.jsonl", "lists.jsonl", "clients.jsonl", "summary.json")
+FAULTS = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)  # of foreign records
 
 Line = dict[str, Any]
 
@@ -138,3 +140,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(v) for v in value]
     return value if isinstance(value, str) or number(value) else None
+
+
+def rounded(values: Any, digits: int = 4) -> Any:
+    """Numbers to sensible digits, nested lists too; what is no number becomes None, as in JSON."""
+    if isinstance(values, list | tuple):
+        return [rounded(v, digits) for v in values]
+    if values is None or not math.isfinite(values):
+        return None
+    return round(float(values), digits) if digits else round(values)
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    return [v for v in values if v is not None]
