@@ -194,7 +194,8 @@ def rows(results: Sequence[Result]) -> list[Row]:
     alone = by_itself(results)
     table: list[Row] = []
     for (method, alpha), group in groups.items():
-        gains = [g for r in group for g in gains_over(alone.get((alpha, r.summary["seed"])), accuracies(r))]
+        others = [] if method == "local" else group  # over itself nobody gains
+        gains = [g for r in others for g in gains_over(alone.get((alpha, r.summary["seed"])), accuracies(r))]
         tests = [r.summary["test_at_best_val"] for r in group]
         errors = [e for r in group if (e := r.summary["final_pseudo_error"]) is not None]
         row = Row(
