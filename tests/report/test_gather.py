@@ -54,6 +54,16 @@ def test_accuracies_are_those_of_the_record(runs: dict[str, Path]):
     assert run["remarks"] == []
 
 
+def test_clients_are_shown_at_the_round_by_which_the_run_was_judged(broken: Path):
+    """Which need not be that of best validation accuracy: LG-FedAvg's first rounds are not its own."""
+    marks, summary = lines(broken / "marks.jsonl"), json.loads((broken / "summary.json").read_text())
+    other = next(m for m in marks if m["round"] != summary["best_val_round"])
+    (broken / "summary.json").write_text(json.dumps({**summary, "best_val_round": other["round"]}))
+    clients = gather([broken])["runs"][0]["clients"]
+    assert clients["best_round"] == other["round"]
+    assert clients["test"] == pytest.approx(other["test"], abs=1e-4)
+
+
 def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], tmp_path: Path):
     um, local = gather([runs["um"], runs["local"]])["runs"]
     pairs = zip(um["clients"]["test"], local["clients"]["test"], strict=True)

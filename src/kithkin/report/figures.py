@@ -104,7 +104,7 @@ def looks_of(runs: list[Run]) -> list[Look]:
     for run in runs:
         (colour, style), seeds = run["look"], sizes[run["group"]]
         name = run["name"] if seeds == 1 else f"{run['group']}, {seeds} seeds"
-        looks.append(Look(COLOURS[colour], DASHES[style % 6], MARKERS[style % 6], textwrap.fill(name, 50)))
+        looks.append(Look(COLOURS[colour], DASHES[style % len(DASHES)], MARKERS[style % len(MARKERS)], textwrap.fill(name, 50)))
     return looks
 
 

@@ -97,7 +97,10 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
     if not summary and done:
         remarks.append(f"The run is not finished: {done} of {rounds or '?'} rounds are on record.")
     split = part("The split", lambda: gather_split(manifest, config, remarks))
-    marks = part("Accuracy over rounds", lambda: gather_marks(lines["marks"], lines["metrics"]), {}) or {}
+    marks = (
+        part("Accuracy over rounds", lambda: gather_marks(lines["marks"], lines["metrics"], summary.get("best_val_round")), {})
+        or {}
+    )
     run = {
         "folder": str(path),
         "method": short(str(config.get("method") or summary.get("method") or path.resolve().name)),
@@ -137,8 +140,11 @@ def thinned(count: int, most: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))}) if count else []
 
 
-def gather_marks(marks: list[Line], metrics: list[Line]) -> dict[str, Any]:
-    """Accuracy over the evaluated rounds, and every client's at the round of best mean validation accuracy."""
+def gather_marks(marks: list[Line], metrics: list[Line], judged: Any) -> dict[str, Any]:
+    """Accuracy over the evaluated rounds, and every client's at that by which the run is judged.
+
+    Of a run that goes on, it is that of best mean validation accuracy so far; a finished one may not be judged by all.
+    """
     if not marks:
         told = [m for m in metrics if m.get("test_mean") is not None]
         told = [told[i] for i in thinned(len(told), CURVE)]
@@ -148,11 +154,11 @@ def gather_marks(marks: list[Line], metrics: list[Line]) -> dict[str, Any]:
     means = [fmean(known(line["val"])) if known(line["val"]) else None for line in marks]
     best = max(range(len(marks)), key=lambda i: (means[i] is not None, means[i] or 0.0))
     best = len(marks) - 1 if means[best] is None else best
+    best = next((i for i, line in enumerate(marks) if line["round"] == judged), best)
     at = thinned(len(marks), CURVE)
     tests = [known(marks[i]["test"]) for i in at]
     some = thinned(len(marks), PATHS)
     return {
-        "best": best,
         "curve": {
             "round": [marks[i]["round"] for i in at],
             "mean": rounded([fmean(t) if t else None for t in tests]),
