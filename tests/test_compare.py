@@ -41,6 +41,7 @@ def result(method: str, seed: int, tests: list[float], alpha: float = 0.5, error
         "test_at_best_val": sum(tests) / len(tests),
         "test_var_at_best_val": 0.25,
         "final_pseudo_error": error,
+        "final_pseudo_coverage": error and 2 * error,
         "down_bytes": 3_000_000,
         "up_bytes": 1_000_000,
         "seconds": 2.0,
@@ -62,13 +63,14 @@ def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
     assert um.test == pytest.approx(0.625)
     assert um.test_sd == pytest.approx(0)
     assert um.worst_decile == pytest.approx((0.5 + 0.25) / 2)
-    assert um.label_error == pytest.approx(0.2)
+    assert (um.label_error, um.coverage) == pytest.approx((0.2, 0.4))
     assert um.megabytes == pytest.approx(4)
     assert um.gain == pytest.approx((0 + 0.25 + 0.5 - 0.25) / 4)
     assert um.harmed == pytest.approx(1 / 4)
     assert math.isnan(alone.gain), "over itself nobody gains"
     assert math.isnan(alone.harmed)
-    assert alone.label_error != alone.label_error
+    assert math.isnan(alone.label_error)
+    assert math.isnan(alone.coverage)
 
 
 def test_three_points_below_local_is_not_yet_harm():
@@ -304,9 +306,18 @@ def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(("seeds", "title"), [((1, 1), "1 seed"), ((3, 3), "3 seeds"), ((3, 1), "1 to 3 seeds")])
 def test_the_title_tells_how_many_seeds_rows_have(seeds: tuple[int, ...], title: str, capsys: pytest.CaptureFixture[str]):
-    row = compare.Row("um", 0.5, 1, *[0.5] * 9)
+    row = compare.Row("um", 0.5, 1, *[0.5] * 10)
     compare.print_table([replace(row, seeds=n) for n in seeds])
     assert f"mean over {title}\n" in "\n".join(line.strip() for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_terminal_of_80_columns_shows_all_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("COLUMNS", "80")
+    long = {"method": "fixavg-ft", "seeds": 3, "megabytes": 2345.6, "seconds": 1077.7, "coverage": 1.0, "harmed": 0.42}
+    compare.print_table([replace(compare.Row("um", 0.5, 1, *[0.5] * 10), **long)])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "fixavg-ft   0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in out
 
 
 def test_flags_mean_one_thing_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from kithkin.config import DEFAULTS, PAPER, RunConfig, as_json, from_json
-from kithkin.data.official import SOURCES
+from kithkin.data.official import SMALL, SOURCES
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
 from kithkin.methods import METHODS, FedAvg, check, method_for
@@ -63,7 +63,7 @@ def test_what_is_given_wins_over_the_preset(preset: Any):
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
-@pytest.mark.parametrize("data", ["digits", *SOURCES, "mine.npz"])
+@pytest.mark.parametrize("data", ["digits", *SOURCES, *SMALL, "mine.npz"])
 def test_resolving_leaves_nothing_open_and_is_lawful(data: str, preset: Any):
     config = RunConfig(data=data, preset=preset).resolved().checked()
     assert not [k for k in values(config) if k != "label_ratio" and getattr(config, k) is None]
@@ -82,7 +82,7 @@ def test_ones_own_word_on_mirroring_wins_over_what_is_known_of_the_data_set(flip
 
 
 def test_presets_are_about_known_data_sets():
-    assert {*DEFAULTS, *PAPER} <= {"*", "digits", *SOURCES}
+    assert {*DEFAULTS, *PAPER} <= {"*", "digits", *SOURCES, *SMALL}
 
 
 def test_json_there_and_back():

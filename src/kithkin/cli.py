@@ -232,7 +232,7 @@ def _paper(argv: Sequence[str]) -> None:
         "list": _tyro("kithkin paper list", commands.list_recipes),
         "report": _tyro("kithkin paper report", commands.report),
     }
-    known |= {name: _tyro(f"kithkin paper {name}", commands.regenerating(name)) for name in RECIPES}
+    known |= {name: _tyro(f"kithkin paper {name}", commands.regenerating(name)) for name in (commands.ALL, *RECIPES)}
     _dispatch("kithkin paper", known, argv)
 
 

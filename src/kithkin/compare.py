@@ -7,7 +7,7 @@ import json
 import math
 import multiprocessing
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -68,7 +68,8 @@ class Row:
     test_sd: float  # over seeds; NaN with one seed
     variance: float  # over clients
     worst_decile: float  # mean test accuracy of the worst tenth of the clients
-    label_error: float  # of the pseudo labels of the last round
+    label_error: float  # of the pseudo labels of the last round,
+    coverage: float  # which so many of the pictures without a label got
     megabytes: float
     seconds: float
     gain: float  # mean over clients of the gain over `local`
@@ -197,7 +198,6 @@ def rows(results: Sequence[Result]) -> list[Row]:
         others = [] if method == "local" else group  # over itself nobody gains
         gains = [g for r in others for g in gains_over(alone.get((alpha, r.summary["seed"])), accuracies(r))]
         tests = [r.summary["test_at_best_val"] for r in group]
-        errors = [e for r in group if (e := r.summary["final_pseudo_error"]) is not None]
         row = Row(
             method=method,
             alpha=alpha,
@@ -206,14 +206,25 @@ def rows(results: Sequence[Result]) -> list[Row]:
             test_sd=stdev(tests) if len(tests) > 1 else math.nan,
             variance=fmean(r.summary["test_var_at_best_val"] for r in group),
             worst_decile=fmean(worst_decile(accuracies(r)) for r in group),
-            label_error=fmean(errors) if errors else math.nan,
+            label_error=mean_known(r.summary["final_pseudo_error"] for r in group),
+            coverage=mean_known(r.summary.get("final_pseudo_coverage") for r in group),
             megabytes=fmean((r.summary["down_bytes"] + r.summary["up_bytes"]) / 1e6 for r in group),
             seconds=fmean(r.summary["seconds"] for r in group),
-            gain=fmean(gains) if gains else math.nan,
+            gain=mean_known(gains),
             harmed=harmed(gains) if gains else math.nan,
         )
         table.append(row)
     return table
+
+
+def mean_known(values: Iterable[float | None]) -> float:
+    """The mean of those that are known; NaN where none is.
+
+    >>> mean_known([0.5, None, 1.0]), mean_known([])
+    (0.75, nan)
+    """
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else math.nan
 
 
 def accuracies(result: Result) -> list[float]:
@@ -248,30 +259,32 @@ def worst_decile(values: Sequence[float]) -> float:
     return fmean(sorted(values)[: max(1, len(values) // 10)])
 
 
-HEADS = ("method", "alpha", "test", "var", "worst\n10%", "label\nerror", "MB", "sec", "vs\nlocal", "harm")
+HEADS = ("method", "alpha", "test", "var", "worst\n10%", "label\nerror", "given", "MB", "sec", "vs\nlocal", "harm")
 LEGEND = (
-    "All at the round of best validation accuracy. test: mean over clients (± sd over seeds). var: variance over them.\n"
-    "worst 10%: mean of the worst tenth of the clients. label error: wrong pseudo labels in the last round.\n"
-    "MB: moved in all. sec: seconds. "
-    "vs local: mean gain of a client over its own local model. harm: clients more than 3 points below it."
+    "All at the round of best validation accuracy.\n"
+    "test: mean over clients (± sd over seeds). var: variance over them.\n"
+    "worst 10%: mean of the worst tenth of the clients.\n"
+    "label error: wrong pseudo labels in the last round. given: pictures with one.\n"
+    "MB: moved in all. sec: seconds. vs local: mean gain of a client over its own\n"
+    "local model. harm: clients more than 3 points below it."
 )
 
 
 def shown(row: Row) -> list[str]:
     """A row as people read it; a dash where there is nothing to say."""
     sd = "" if math.isnan(row.test_sd) else f" ± {row.test_sd:.3f}"
-    figures = [f"{row.test:.3f}{sd}", f"{row.variance:.4f}", f"{row.worst_decile:.3f}", f"{row.label_error:.3f}"]
-    more = [f"{row.megabytes:,.1f}", f"{row.seconds:,.1f}", f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
-    cells = [row.method, row.alpha if row.alpha == "given" else f"{row.alpha:g}", *figures, *more]
+    figures = [f"{row.test:.3f}{sd}", f"{row.variance:.4f}", f"{row.worst_decile:.3f}"]
+    labels = [f"{row.label_error:.3f}", f"{row.coverage:.0%}"]
+    spent = [f"{value:,.{1 if value < 100 else 0}f}" for value in (row.megabytes, row.seconds)]
+    alpha = row.alpha if row.alpha == "given" else f"{row.alpha:g}"
+    cells = [row.method, alpha, *figures, *labels, *spent, f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
     return ["-" if "nan" in cell else cell for cell in cells]
 
 
 def print_table(table: Sequence[Row]) -> None:
     seeds = sorted({row.seeds for row in table})  # more than one number where runs broke off
     title = f"mean over {' to '.join(map(str, seeds[:: len(seeds) - 1 or 1]))} seed{'s' * (seeds[-1] > 1)}"
-    screen = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, collapse_padding=True
-    )
+    screen = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for i, head in enumerate(HEADS):
         screen.add_column(head, justify="right" if i else "left", no_wrap=True)
     for before, row in zip([None, *table], table, strict=False):

@@ -156,6 +156,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "cifar-10": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 3e-3, "width": 64},
     "organamnist": {"clients": 20, "rounds": 100, "sample_rate": 1.0, "batch_size": 64, "lr": 3e-3, "width": 64},
     "pathmnist": {"clients": 20, "rounds": 100, "sample_rate": 1.0, "batch_size": 64, "lr": 3e-3, "width": 64},
+    "small-fashion-mnist": {"clients": 40, "rounds": 60, "sample_rate": 0.2, "batch_size": 32, "lr": 0.01, "width": 8},
+    "small-cifar-10": {"clients": 40, "rounds": 60, "sample_rate": 0.2, "batch_size": 32, "lr": 0.01, "width": 8},
+    "small-organamnist": {"clients": 20, "rounds": 20, "sample_rate": 1.0, "batch_size": 32, "lr": 0.01, "width": 8},
+    "small-pathmnist": {"clients": 20, "rounds": 20, "sample_rate": 1.0, "batch_size": 32, "lr": 0.01, "width": 8},
 }
 PAPER: dict[str, dict[str, Any]] = {
     "*": {"clients": 100, "rounds": 200, "sample_rate": 0.1, "batch_size": 64, "lr": 1e-4, "width": 64},

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from tiny_sets import build, file_of, npz_bytes
 
 import kithkin.data
-from kithkin.data import load
-from kithkin.data.official import SOURCES, home
+from kithkin.data import Dataset, load, sources
+from kithkin.data.official import SMALL, SOURCES, home, source_of
 from kithkin.data.reading import read
 from kithkin.errors import KithkinError
 
@@ -234,6 +234,28 @@ def test_table_of_official_sets_is_consistent():
     assert {name for name, source in SOURCES.items() if source.flip} == {"fashion-mnist", "cifar-10", "pathmnist"}
 
 
+def test_a_small_set_is_some_pictures_of_its_whole_at_half_their_size(monkeypatch):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (sources.SOME + 50, 3, 4, 6), dtype=np.uint8)
+    whole = Dataset("cifar-10", images, np.arange(len(images)), ("a",), True)
+    monkeypatch.setattr(sources, "read", lambda source, folder: {"cifar-10": whole}[source.name])
+    small = load("small-cifar-10")
+    assert (small.name, small.classes, small.flip) == ("small-cifar-10", ("a",), True)
+    assert len(set(small.labels.tolist())) == sources.SOME, "no picture twice, each with its own label"
+    assert small.images.shape[1:] == (3, 2, 3)
+    for picture, label in zip(small.images[::99], small.labels[::99], strict=True):
+        for y, x in ((0, 0), (1, 2)):
+            four = images[label, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
+            assert np.abs(picture[:, y, x] - four.mean((1, 2))).max() <= 0.5
+    assert same(load("small-cifar-10"), small), "always the same ones"
+
+
+def test_a_small_set_is_got_and_checked_by_the_files_of_its_whole():
+    assert all(source_of(name) is SOURCES[name.removeprefix("small-")] for name in SMALL)
+    with pytest.raises(KithkinError, match="Unknown data set 'small-digits'"):
+        source_of("small-digits")
+
+
 LOAD_AND_MEASURE = """
 import json, sys
 from dataclasses import replace
@@ -305,6 +327,23 @@ def test_real_files(name, shape, first, smallest_and_largest_class):
     assert dataset.labels[0] == first
     assert (counts.min(), counts.max()) == smallest_and_largest_class
     assert len(counts) == len(dataset.classes)
+
+
+@pytest.mark.realdata
+@real
+@pytest.mark.parametrize(
+    ("name", "shape", "sha256"),
+    [
+        ("fashion-mnist", (1, 14, 14), "71e8587393d0562b"),
+        ("cifar-10", (3, 16, 16), "36bb4b36eec73f25"),
+        ("organamnist", (1, 14, 14), "e1e0caf4163df581"),
+        ("pathmnist", (3, 14, 14), "0b0100b0df10ce79"),
+    ],
+)
+def test_real_small_sets_are_those_that_the_committed_cells_were_run_on(name, shape, sha256):
+    dataset = load(f"small-{name}")
+    assert dataset.images.shape == (5000, *shape)
+    assert hashlib.sha256(dataset.images.tobytes() + dataset.labels.astype("<i8").tobytes()).hexdigest().startswith(sha256)
 
 
 @pytest.mark.realdata

@@ -215,6 +215,8 @@ def test_labelled_only_is_an_objective_of_every_averaging_method():
     assert not labels
     assert not fake.predicts
     assert all(fit.recipe.objective == "alternate" and not len(fit.lesson.unlabelled) for fit in fake.fits)
+    assert {fit.recipe.views for fit in fake.fits} == {"plain"}
+    assert make("fedavg-sl", augment=True).recipe.views == "weak"
 
 
 def test_fixmatch_records_the_labels_it_takes_at_the_start_and_which_are_certain():

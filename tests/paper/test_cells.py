@@ -49,8 +49,8 @@ def test_what_changes_a_run_changes_its_key(change: dict[str, Any]):
 
 
 def test_seed_scale_and_learning_rate_change_the_key():
-    plans = [Plan(s, r, 1) for s in ("short", "paper") for r in ("paper", "tuned")]
-    assert len({cell(plan).key for plan in plans}) == 4
+    plans = [Plan(s, r, 1) for s in ("small", "short", "paper") for r in ("paper", "tuned")]
+    assert len({cell(plan).key for plan in plans}) == 5, "small has one rate"
     assert len({c.key for c in Plan(seeds=3).cells(0, 0, "digits", "um", 0.5)}) == 3
 
 

@@ -15,6 +15,7 @@ from made_up import PLAN, put
 from PIL import Image
 
 from kithkin.config import DEFAULTS
+from kithkin.data.official import SMALL
 from kithkin.paper.cells import Cell, gather
 from kithkin.paper.drawing import Picture, png
 from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
@@ -62,6 +63,21 @@ def test_short_cuts_rounds_and_says_so_on_every_page(tmp_path: Path):
     assert all("short: 60 rounds instead of 200" in text_of(name, tmp_path) for name in RECIPES if name != "tuning")
 
 
+def test_small_is_for_small_sets_with_rates_of_its_own_and_is_not_held_against_the_papers_figures(tmp_path: Path):
+    small = Plan("small")
+    for name in RECIPES:
+        cells = RECIPES[name].plan(small)
+        assert {c.config.data for c in cells} <= set(SMALL), name
+        assert {c.config.width for c in cells} == {8}, name
+        assert cells == RECIPES[name].plan(replace(small, rate="tuned")), name
+        assert "small: 5,000 pictures of each set" in text_of(name, tmp_path, small), name
+    one = RECIPES["organamnist"].plan(small)[0].config
+    assert (one.clients, one.rounds, one.sample_rate) == (20, 20, 1.0)
+    for plan, says in ((small, False), (PLAN, True)):
+        put(some("fashion-mnist", lambda c: c.row == "um", plan), tmp_path)
+        assert ("points below the paper's on average" in text_of("fashion-mnist", tmp_path, plan)) is says
+
+
 def test_twenty_seeds_and_the_first_of_all_before_the_second_of_any():
     cells = RECIPES["fashion-mnist"].plan(Plan("paper", "paper", 20))
     assert len(cells) == 20 * 4 * len(ALL)
@@ -94,12 +110,14 @@ def test_the_best_rate_is_named_once_its_neighbours_are_known_to_be_worse(tmp_pa
 
 
 def test_tuned_rates_are_those_that_the_committed_grid_settled():
-    grid = gather(RECIPES["tuning"].plan(PLAN), Path(__file__).parents[2] / "results")
-    choices = {row: best for row in grid.rows if (known := tried(grid, row)) and (best := settled(known))}
-    assert len(choices) >= 12
-    for (data, method), best in choices.items():
-        (cell,) = Plan("paper", "tuned", 1).cells("", "", data, method, 0.5)
-        assert cell.config.lr == best, (data, method)
+    for asked, tables in ((PLAN, Plan("paper", "tuned")), (Plan("small"), Plan("small"))):
+        grid = gather(RECIPES["tuning"].plan(asked), Path(__file__).parents[2] / "results")
+        found = {row: settled(known, grid.columns) for row in grid.rows if (known := tried(grid, row))}
+        choices = {row: best for row, best in found.items() if best}
+        assert len(choices) >= 12
+        for (data, method), best in choices.items():
+            (cell,) = tables.cells("", "", data, method, 0.5)
+            assert cell.config.lr == best, (tables, data, method)
 
 
 def test_harmed_are_those_who_end_more_than_three_points_below_local_of_the_same_seed(tmp_path: Path):

@@ -14,7 +14,7 @@ from kithkin.data.dataset import called
 from kithkin.data.fetching import download, take
 from kithkin.data.official import DIGITS, SOURCES, Source, find, source_of
 from kithkin.data.reading import Checked, visit
-from kithkin.data.sources import load, resolved
+from kithkin.data.sources import SOME, load, resolved
 from kithkin.data.split import Split, split_of
 from kithkin.errors import KithkinError
 
@@ -35,6 +35,7 @@ def list_sets(folder: Path | None = None) -> None:
         where = Text(f"kithkin data get {source.name}" if missing else ", ".join(places), overflow="fold")
         table.add_row(source.name, f"{source.count:,}", size, str(len(source.classes)), where)
     Console().print(table)
+    _say(f"small-NAME, for any of the latter: {SOME:,} of its pictures at half their size, for machines without a GPU.")
 
 
 def get(name: str, folder: Path | None = None) -> None:

@@ -164,13 +164,14 @@ _PATHMNIST = _medmnist(
 )
 
 SOURCES = {source.name: source for source in (_FASHION_MNIST, _CIFAR_10, _ORGANAMNIST, _PATHMNIST)}
+SMALL = {f"small-{name}": source for name, source in SOURCES.items()}  # some of a set's pictures, at half their size
 
 
 def source_of(name: str) -> Source:
-    """The official data set of this name."""
-    if name not in SOURCES:
-        raise unknown("data set", name, [DIGITS, *SOURCES])
-    return SOURCES[name]
+    """The official data set of this name, or the one that a small set is made of."""
+    if name not in {**SOURCES, **SMALL}:
+        raise unknown("data set", name, [DIGITS, *SOURCES, *SMALL])
+    return SOURCES.get(name) or SMALL[name]
 
 
 def home(source: Source, folder: Path | None = None) -> Path:

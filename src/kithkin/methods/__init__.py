@@ -63,7 +63,7 @@ def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: 
     if at.signals and (objective == "fixmatch" or more.get("views", "plain") != "plain"):
         raise KithkinError(
             "FixMatch's augmentations are for pictures, and the data are signals.",
-            "Take um, um-plus or local, or give --objective labelled-only where the method has it.",
+            "Take um, um-plus or local, or give --objective labelled-only where the method has it; augment nothing.",
         )
     return Recipe(objective, t.epochs, t.batch_size, t.lr, t.momentum, flip=t.flip, **more)
 
@@ -136,7 +136,8 @@ def _local(s: LocalSettings, at: Setting) -> Um:
 
 
 def _fedavg(s: AvgSettings, at: Setting) -> FedAvg:
-    recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, threshold=s.threshold, lambda_u=s.lambda_u)
+    own = {"threshold": s.threshold, "lambda_u": s.lambda_u, "views": "weak" if s.augment else "plain"}
+    recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, **own)
     shared = torch.ones(at.layout.size, dtype=torch.bool, device=at.device)
     return FedAvg(recipe, shared, labelled_only=s.objective != "fixmatch")
 

@@ -81,6 +81,8 @@ class AvgSettings:
     """FixMatch takes a label where it is at least this certain; above 1 it takes none."""
     lambda_u: float = 1.0
     """FixMatch's weight of the unlabelled loss."""
+    augment: bool = False
+    """Mirror (where that may be) and shift pictures without FixMatch too, which always does so."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 import kithkin
 from kithkin.config import RunConfig, as_json
-from kithkin.data.official import SOURCES
+from kithkin.data.official import DIGITS, source_of
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
@@ -55,7 +55,7 @@ class Cell:
         """A hash of what was run on which data. What is new in a config or its settings counts only where it is used."""
         config, entry = self.config, entry_of(self.config.method)
         new = [f.name for f in fields(config) if f.name not in NAMED + ELSEWHERE and getattr(config, f.name) != f.default]
-        usual, files = asdict(entry.settings), SOURCES[config.data].files if config.data in SOURCES else ()
+        usual, files = asdict(entry.settings), () if config.data == DIGITS else source_of(config.data).files
         named = {
             "data": [file.sha256 for file in files],
             "config": {name: getattr(config, name) for name in (*NAMED, *new)},

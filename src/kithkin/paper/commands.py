@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -21,6 +22,7 @@ from kithkin.paper.recipes import RECIPES, page, recipe_of
 from kithkin.record.assembling import pick_device
 
 RESULTS = Path("results")
+ALL = "all"  # stands for every name of RECIPES
 
 
 def list_recipes(results: Path = RESULTS) -> None:
@@ -30,12 +32,13 @@ def list_recipes(results: Path = RESULTS) -> None:
         results: Folder of the finished cells.
     """
     screen = Table(title="runs there: at the paper's learning rate + at the tuned one, of so many each", title_justify="left")
-    for head in ("name", "what", "short", "paper"):
+    scales: tuple[Scale, ...] = ("small", "short", "paper")
+    for head in ("name", "what", *scales):
         screen.add_column(head, no_wrap=head != "what", overflow="fold")
     for name, recipe in RECIPES.items():
         counts: list[str] = []
         before: list[Cell] = []
-        for scale in ("short", "paper"):
+        for scale in scales:
             grids = [recipe.plan(Plan(scale, rate, SEEDS[scale])) for rate in get_args(Rate)]
             apart = grids[:1] if grids[0] == grids[1] else grids
             there = " + ".join(str(len(gather(cells, results).records)) for cells in apart)
@@ -46,7 +49,8 @@ def list_recipes(results: Path = RESULTS) -> None:
 
 
 def regenerating(name: str) -> Callable[..., None]:
-    """The command of one table or figure."""
+    """The command of one table or figure, or of all."""
+    about = "Every table and figure" if name == ALL else f"{RECIPES[name].title} ({RECIPES[name].place})"
 
     def command(
         scale: Scale = "paper",
@@ -62,13 +66,13 @@ def regenerating(name: str) -> Callable[..., None]:
     ) -> None:
         regenerate(name, scale, lr, seeds, budget, methods, alphas, out, results, device, quiet)
 
-    command.__doc__ = f"""{RECIPES[name].title} ({RECIPES[name].place}).
+    command.__doc__ = f"""{about}.
 
     Runs what is missing, the important runs first, and draws what there is. Several such commands may run at once.
 
     Args:
-        scale: smoke, seconds, on digits; short, with fewer rounds; paper, the paper's setting.
-        lr: The paper's learning rate 1e-4, or the tuned one.
+        scale: smoke, seconds, on digits; small, a minute a run on a CPU; short, with fewer rounds; paper, the paper's setting.
+        lr: The paper's learning rate 1e-4, or the tuned one; smoke and small have their own.
         seeds: Runs of each cell; left out, 20 at scale paper, else 1.
         budget: Minutes after which to stop; 0 only draws.
         methods: Run only these; all are drawn.
@@ -94,13 +98,14 @@ def regenerate(
     device: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Run what is missing of a table or figure, and draw what there is."""
+    """Run what is missing of a table or figure, or of all, and draw what there is."""
     if seeds is not None and seeds < 1:
         raise bad("seeds", seeds, "must be 1 or more")
     if budget is not None and not budget >= 0:
         raise bad("budget", budget, "must be 0 or more")
     plan = Plan(scale, lr, SEEDS[scale] if seeds is None else seeds)
-    cells = recipe_of(name).plan(plan)
+    wanted_by = {each: recipe_of(each).plan(plan) for each in (RECIPES if name == ALL else (name,))}
+    cells = sorted(chain.from_iterable(wanted_by.values()), key=lambda cell: cell.config.seed)
     for method in methods:
         entry_of(method)
     for alpha in alphas:
@@ -117,10 +122,12 @@ def regenerate(
         filled = fill(wanted, results, budget, quiet)
     else:
         filled = None
-    grid, folder = gather(cells, results), out or results / "drawn"
-    text = write_page(folder / f"{name}{plan.stem}.md", page(name, grid, plan), folder / "figures")
-    if not quiet:
-        print(text)
+    folder = out or results / "drawn"
+    for each, its in wanted_by.items():
+        path = folder / f"{each}{plan.stem}.md"
+        text = write_page(path, page(each, gather(its, results), plan), folder / "figures")
+        if not quiet:
+            print(path if name == ALL else text)
     if filled:
         left = {"out of time": filled.out_of_time, "left to other processes": filled.elsewhere}
         told = "".join(f", {count} {what}" for what, count in left.items() if count)
@@ -152,10 +159,10 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
     Args:
         out: The Markdown file; the page has its name with .html, the figures lie in figures/ beside it.
         results: Folder of the finished cells.
-        scale: Only this scale; left out, short and paper.
+        scale: Only this scale; left out, all but smoke.
     """
     _tell(strangers(results))
-    scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "short")
+    scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "short", "small")
     heads = ["# The paper's tables and figures, ours beside theirs"]
     heads.append(
         "Written by `kithkin paper report` from the finished runs. *Here*: mean ± standard deviation over n seeds; blank where "
@@ -168,7 +175,7 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
     for name, recipe in RECIPES.items():
         pages: list[list[Block]] = []
         shown: list[list[str]] = []
-        for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)[: 1 if s == "smoke" else 2]]:
+        for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)]:
             cells = recipe.plan(plan)
             grid = gather(cells, results)
             if not grid.found or (names := [cell.file for cell in cells]) in shown:
@@ -177,7 +184,8 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
             pages.append(page(name, grid, plan, level=2))
             files |= {cell.file for cell in cells if (results / cell.file).exists()}
             places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(cells)}"
-            lines.append(f"| [{name}](#{name}{plan.stem}) | {plan.scale} | {plan.rate} | {places} | {runs} |")
+            rate = "its own" if plan.reduced else plan.rate
+            lines.append(f"| [{name}](#{name}{plan.stem}) | {plan.scale} | {rate} | {places} | {runs} |")
         if not pages:
             nothing.append(f"`kithkin paper {name}`")
         blocks += [block for one in pages for block in one]

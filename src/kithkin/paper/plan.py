@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kithkin.config import DEFAULTS, PAPER
+from kithkin.data.sources import SOME
 from kithkin.flags import settle
 from kithkin.methods import METHODS, check
 from kithkin.paper.cells import Cell
@@ -19,13 +20,13 @@ SEMI = ("fixavg", "fixprox", "fixbn", "fedper", "lg-fedavg", "pfedme", "um")
 OURS = ("um-plus", "local", "fixavg-ft")  # not in the paper
 ALL = (*SUPERVISED, *SEMI, *OURS)
 
-Scale = Literal["smoke", "short", "paper"]
+Scale = Literal["smoke", "small", "short", "paper"]
 Rate = Literal["paper", "tuned"]
 
 HOME = Path(__file__).parent
 TUNED: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HOME / "tuned.toml").read_text(encoding="utf-8"))
 
-SEEDS = {"smoke": 1, "short": 1, "paper": 20}
+SEEDS = {"smoke": 1, "small": 1, "short": 1, "paper": 20}
 ROUNDS = PAPER["*"]["rounds"]
 SHORT = {"*": 60, "organamnist": 30, "pathmnist": 10}  # rounds; on the medical sets every client trains in each
 SMOKE = {"clients": 6, "rounds": 2, "width": 2, "epochs": 1, "batch_size": 256, "sample_rate": 0.34, "device": "cpu"}
@@ -45,23 +46,35 @@ class Plan:
     def label(self) -> str:
         """What a reader must know of the setting."""
         rate = "the paper's learning rate 1e-4" if self.rate == "paper" else "tuned learning rates"
+        main, medical = (DEFAULTS[f"small-{sets[0]}"] for sets in (MAIN, MEDICAL))
         return {
             "smoke": "**smoke: digits stand in for every data set, 6 clients, 2 rounds; it shows that all runs, nothing else**",
+            "small": f"**small: {SOME:,} pictures of each set at half their size, a ResNet-9 of width {main['width']}, "
+            f"{main['clients']} clients and {main['rounds']} rounds ({medical['clients']} and {medical['rounds']} on medical "
+            "sets)**; learning rates tuned on small Fashion-MNIST",
             "short": f"**short: {SHORT['*']} rounds instead of {ROUNDS} ({SHORT['organamnist']} on OrganAMNIST, "
             f"{SHORT['pathmnist']} on PathMNIST)**; {rate}",
             "paper": f"the paper's, {ROUNDS} rounds; {rate}",
         }[self.scale]
 
     @property
+    def reduced(self) -> bool:
+        """Whether it has other pictures than the paper, and with them learning rates of its own, whatever `rate` says."""
+        return self.scale in ("smoke", "small")
+
+    @property
     def stem(self) -> str:
-        return "".join(f"-{word}" for word in (self.scale, self.rate) if word != "paper")
+        words = (self.scale,) if self.reduced else (self.scale, self.rate)
+        return "".join(f"-{word}" for word in words if word != "paper")
 
     @property
     def alphas(self) -> tuple[float, ...]:
         """In order of importance."""
-        return (0.5, 5.0) if self.scale == "smoke" else (0.5, 5.0, 1.0, 10.0)
+        return (0.5, 5.0) if self.reduced else (0.5, 5.0, 1.0, 10.0)
 
     def rounds(self, data: str) -> int:
+        if self.scale == "small":
+            return DEFAULTS[f"small-{data}"]["rounds"]
         return {"smoke": SMOKE["rounds"], "short": SHORT.get(data, SHORT["*"]), "paper": ROUNDS}[self.scale]
 
     def cells(
@@ -70,10 +83,12 @@ class Plan:
         """One place of a grid: a cell for each seed; looks at the models are for the first one."""
         flags: dict[str, Any] = {"method": method, "data": data, "alpha": alpha, "preset": "paper", "eval_every": 10}
         flags |= {"save_models": False, "rounds": self.rounds(data)}
-        if self.rate == "tuned":
+        if self.rate == "tuned" and not self.reduced:
             flags |= {"lr": DEFAULTS[data]["lr"]} | TUNED.get(data, {}).get(method, {})
-        if self.scale == "short":
+        if self.scale in ("small", "short"):
             flags["eval_every"] = 5
+        if self.scale == "small":
+            flags |= {"data": f"small-{data}", "preset": "default"} | TUNED["small"].get(method, {})
         if self.scale == "smoke":
             mine = {name: value for name, value in SMOKE_OWN.items() if hasattr(METHODS[method].settings, name)}
             flags |= {**SMOKE, **mine, "data": "digits", "eval_every": 1}

@@ -165,7 +165,7 @@ RECIPES: dict[str, Recipe] = {
         "Every method has the same four rates to choose from; `--lr tuned` gives it the best, by validation pictures, once "
         "its neighbours are known to be worse; until then the data set's usual one. Beyond the grid's edge a better one may "
         "lie. pFedMe chooses that of its inner steps. Tables and figures have other seeds than this grid.",
-        f"{SHORT['*']} rounds, a tenth of the clients in each, α = 0.5, seed {tables.TUNING_SEED}",
+        f"{SHORT['*']} rounds, a tenth of the clients in each",
         letter="learning rate",
     ),
 }
@@ -183,7 +183,7 @@ def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     machines = sorted({r["machine"]["device"] for r in grid.records})
     versions = sorted({r["kithkin"] for r in grid.records})
     by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if found else ""
-    label = plan.label if plan.scale == "smoke" else setting or plan.label + chosen_beside_rates(grid, plan)
+    label = plan.label if plan.reduced else setting or plan.label + chosen_beside_rates(grid, plan)
     return f"Setting: {label}. {found} of {wanted} runs{by}."
 
 

@@ -115,6 +115,7 @@ def as_result(run: dict[str, Any]) -> Result:
     summary = {
         "method": method, "alpha": alpha, "seed": seed, "test_at_best_val": fmean(tests),
         "test_var_at_best_val": pvariance(tests), "final_pseudo_error": told["label_error"],
+        "final_pseudo_coverage": told["coverage"],
         "down_bytes": 1e6 * spent["megabytes"], "up_bytes": 0, "seconds": spent["seconds"],
     }  # fmt: skip
     return Result(Path(run["folder"]), summary, [], [{"test_at_best_val": v} for v in tests])

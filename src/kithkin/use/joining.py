@@ -22,8 +22,8 @@ from kithkin.compute import Compute, Predict, Ticking, choose, one_thread, toget
 from kithkin.config import as_json
 from kithkin.data import Dataset, Share, deal, whole_name
 from kithkin.data import load as load_data
-from kithkin.data.official import DIGITS, SOURCES
 from kithkin.data.own import fits, read_like
+from kithkin.data.sources import is_official
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.methods import METHODS, Client, entry_of, method_for
@@ -67,7 +67,7 @@ class Joined:
 def read_newcomer(run: LoadedRun, data: str) -> Dataset:
     """The newcomer's pictures, with the run's classes."""
     path = Path(data).expanduser()
-    if data not in (DIGITS, *SOURCES) and path.exists():
+    if not is_official(data) and path.exists():
         return read_like(path, run.classes, run.picture)
     dataset = load_data(data, run.config.data_folder)
     fits(data, dataset.images, run.picture)
