@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,6 +147,17 @@ def test_a_cell_with_other_flags_is_refused_and_they_are_named(compared: Path):
 def test_a_cell_with_other_settings_of_its_method_is_refused(compared: Path):
     with pytest.raises(KithkinError, match="another candidates"):
         compare.do_all(cells(compared, candidates=1), 1, True)
+
+
+def test_a_setting_that_is_newer_than_a_run_had_its_usual_value(compared: Path, tmp_path: Path):
+    shutil.copytree(compared, tmp_path / "older")
+    path = tmp_path / "older" / "um-a5-s0" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["settings"]["refresh_every"], manifest["config"]["momentum"]
+    path.write_text(json.dumps(manifest))
+    assert len(compare.do_all(cells(tmp_path / "older"), 1, True)[0]) == 1
+    with pytest.raises(KithkinError, match="another momentum, refresh_every"):
+        compare.do_all(cells(tmp_path / "older", momentum=0.5, refresh_every=3), 1, True)
 
 
 def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: pytest.MonkeyPatch):
@@ -302,6 +314,28 @@ def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys:
     assert "1 of 2 runs broke off" in said
     assert f"{out / 'pfedme-a0.5-s0'}: The loss of client" in said
     assert [line.split(" | ")[0] for line in (out / "table.md").read_text().splitlines()[2:]] == ["| local"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_method_of_ones_own_that_fails_costs_no_other(
+    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "banana.py").write_text(
+        "from kithkin.methods import METHODS, Entry, FedAvg\n"
+        "class Bad(FedAvg):\n"
+        "    def merge(self, server, replies, round):\n"
+        "        return 1 / 0\n"
+        "fixavg = METHODS['fixavg']\n"
+        "BAD = Entry('bad', fixavg.settings, lambda s, at: Bad(**vars(fixavg.make(s, at))))\n"
+        "GOOD = Entry('good', fixavg.settings, fixavg.make)\n"
+    )
+    methods = ["banana:BAD", "banana:GOOD"]
+    said = told(capsys, "--methods", *methods, "local", *SMALL, "--jobs", jobs, "--out", "runs")
+    assert "1 of 3 runs broke off" in said
+    assert "banana.py, line 4" in said
+    table = Path("runs/table.md").read_text().splitlines()[2:]
+    assert [line.split(" | ")[0] for line in table] == ["| banana:GOOD", "| local"]
 
 
 @pytest.mark.parametrize(("seeds", "title"), [((1, 1), "1 seed"), ((3, 3), "3 seeds"), ((3, 1), "1 to 3 seeds")])

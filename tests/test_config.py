@@ -81,6 +81,11 @@ def test_ones_own_word_on_mirroring_wins_over_what_is_known_of_the_data_set(flip
     assert method.recipe.flip is mirrored
 
 
+def test_a_small_set_has_the_papers_federation_of_its_whole():
+    paper = RunConfig(data="small-organamnist", preset="paper").resolved()
+    assert (paper.clients, paper.sample_rate, paper.rounds) == (20, 1.0, 200)
+
+
 def test_presets_are_about_known_data_sets():
     assert {*DEFAULTS, *PAPER} <= {"*", "digits", *SOURCES, *SMALL}
 

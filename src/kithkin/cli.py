@@ -171,7 +171,8 @@ def _resume(argv: Sequence[str]) -> None:
 
     folder, quiet, report, tensorboard, where = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
     display, finish = shown(quiet, folder, report, tensorboard)
-    result = resume(folder, display, where=where)
+    simulated = (folder / "sites").is_dir()  # by Flower
+    result = (_of_network("simulate").resume if simulated else resume)(folder, display, where=where)
     finish()
     _tell(result, quiet)
 

@@ -89,7 +89,8 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     wanted = json.loads(json.dumps({**as_json(config), **asdict(cell.settings)}))  # as a manifest holds it
     where = {name: wanted[name] for name in ("device", "compute", "pool")}
-    differs = sorted(k for k in wanted if k not in ("data_folder", *where) and found.get(k) != wanted[k])
+    usual = {**as_json(RunConfig()), **asdict(entry_of(config.method).settings)}  # of what is newer than the run
+    differs = sorted(k for k in wanted if k not in ("data_folder", *where) and found.get(k, usual[k]) != wanted[k])
     if differs:
         raise KithkinError(
             f"{cell.folder} holds a run with another {', '.join(differs)}.", "Give the same flags and data, or another --out."
@@ -101,6 +102,14 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
             problem = f"{cell.folder} holds a run with another {', '.join(changed)} of the same name."
             raise KithkinError(problem, "Give another --out: no table mixes two experiments.")
     return resume(cell.folder, display_for(quiet), where=where)
+
+
+def blaming(cell: Cell, quiet: bool, one_thread: bool = False) -> Result:
+    """Do a cell; what fails in a user's own code is told as a mistake there, while its lines are still known."""
+    try:
+        return do(cell, quiet=quiet, one_thread=one_thread)
+    except Exception as e:
+        raise own.blamed(e) from e
 
 
 @lru_cache(maxsize=1)
@@ -118,7 +127,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
     if jobs <= 1 or len(cells) == 1:
         for i, cell in enumerate(cells):
             try:
-                results[i] = do(cell, quiet)
+                results[i] = blaming(cell, quiet)
             except KithkinError as e:
                 broken[i] = e
         return _told(cells, results, broken)
@@ -173,7 +182,7 @@ def work(cell: Cell) -> Result:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if stopped.is_set():
             raise KeyboardInterrupt
-        return do(cell, quiet=True, one_thread=True)
+        return blaming(cell, quiet=True, one_thread=True)
     except KeyboardInterrupt:
         stopped.set()
         raise
@@ -276,9 +285,9 @@ def shown(row: Row) -> list[str]:
     figures = [f"{row.test:.3f}{sd}", f"{row.variance:.4f}", f"{row.worst_decile:.3f}"]
     labels = [f"{row.label_error:.3f}", f"{row.coverage:.0%}"]
     spent = [f"{value:,.{1 if value < 100 else 0}f}" for value in (row.megabytes, row.seconds)]
-    alpha = row.alpha if row.alpha == "given" else f"{row.alpha:g}"
-    cells = [row.method, alpha, *figures, *labels, *spent, f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
-    return ["-" if "nan" in cell else cell for cell in cells]
+    alpha = row.alpha if isinstance(row.alpha, str) else f"{row.alpha:g}"
+    told = [*figures, *labels, *spent, f"{row.gain:+.3f}", f"{row.harmed:.0%}"]
+    return [row.method, alpha, *("-" if "nan" in figure else figure for figure in told)]
 
 
 def print_table(table: Sequence[Row]) -> None:

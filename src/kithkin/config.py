@@ -74,7 +74,7 @@ class RunConfig:
     def resolved(self, owners: int | None = None) -> RunConfig:
         """With every None filled in; `owners`: how many clients the data belongs to, where it says so."""
         table = PAPER if self.preset == "paper" else DEFAULTS
-        values = {"alpha": 0.5, **table["*"], **table.get(self.data, {})}
+        values = {"alpha": 0.5, **table["*"], **table.get(self.data.removeprefix("small-"), {}), **table.get(self.data, {})}
         if owners:
             values |= {"alpha": "given", "clients": owners}
         return replace(self, **{k: v for k, v in values.items() if getattr(self, k) is None})

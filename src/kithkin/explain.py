@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kithkin.config import RunConfig, some
 from kithkin.data import load, resolved
-from kithkin.data.official import SOURCES
+from kithkin.data.official import SMALL, SOURCES, source_of
 from kithkin.errors import KithkinError
 from kithkin.federation import cohort_size, paper_costs
 from kithkin.federation.ledger import NUMBER
@@ -109,9 +109,10 @@ def amount(size: float) -> str:
 def explain(config: RunConfig, settings: Any) -> None:
     """Print it for the network that a run with this config would train."""
     config = resolved(config.checked())
-    if config.data in SOURCES:  # its files need not be here
-        data = SOURCES[config.data]
-        shape = data.shape
+    if config.data in (*SOURCES, *SMALL):  # its files need not be here
+        data = source_of(config.data)
+        (channels, height, width), part = data.shape, 2 if config.data in SMALL else 1
+        shape = channels, height // part, width // part
     else:
         data = load(config.data, config.data_folder)
         shape = data.images.shape[1:]

@@ -103,6 +103,7 @@ def with_nan():
         ({"images": GREY, "labels": np.array(["a"] * 6)}, "one class only"),
         ({"images": GREY, "labels": LABELS * 1.0}, "type float64"),
         ({"images": GREY, "labels": np.stack([LABELS, LABELS], 1)}, r"shape \[6, 2\]"),
+        ({"images": np.zeros((6, 0, 1, 20)), "labels": LABELS}, "no picture at all"),
         ({"images": GREY, "labels": LABELS.astype(object)}, "cannot be read"),
         ({"images": np.array([None] * 6), "labels": LABELS}, "cannot be read"),
         ({"images": GREY, "labels": LABELS, "clients": LABELS[:5]}, "6 images but 5 clients"),

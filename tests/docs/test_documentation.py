@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from blocks import ROOT
 
+from kithkin.config import DEFAULTS
 from kithkin.manual import commands, flags_in, help_of
 from kithkin.methods import METHODS
 
@@ -77,3 +78,14 @@ def test_the_palette_is_the_reports(site: Path):
     for name in ("--accent", "--paper", "--ink", "--c0", "--c1"):
         assert re.findall(rf"{name}: (#\w+)", palette) == re.findall(rf"{name}: (#\w+)", report)
     assert "--t3: 15px" in palette
+
+
+def test_the_table_of_defaults_is_true():
+    told: dict[str, list[str]] = {}
+    for line in (Path(__file__).parents[2] / "docs" / "defaults.md").read_text(encoding="utf-8").splitlines():
+        names, *values = [cell.strip() for cell in line.strip("|").split("|")]
+        told |= dict.fromkeys(names.split(", "), values) if line.startswith("| ") and len(values) == 6 else {}
+    keys = ("clients", "rounds", "sample_rate", "batch_size", "lr", "width")
+    for data, table in DEFAULTS.items():
+        mine = {"*": "your own"}.get(data, data)
+        assert [float(value.split(",")[0]) for value in told[mine]] == [table[key] for key in keys], data

@@ -14,7 +14,7 @@ from kithkin.cli import main
 from kithkin.errors import KithkinError
 from kithkin.network import demo, programs
 from kithkin.network.commands import check_same, init
-from kithkin.network.keys import check_public_key
+from kithkin.network.keys import check_public_key, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine, read_papers
 from kithkin.network.terms import read_federation, terms_from
 
@@ -62,6 +62,12 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (("helpers = 2", "helpers = 9"), "--helpers"),
         (('["a", "b"]', '["a", "a"]'), "classes"),
         (("[1, 8, 8]", "[2, 8, 8]"), "shape"),
+        (("[1, 8, 8]", "[1, 0, 8]"), "8 to 64 pixels"),
+        (("[1, 8, 8]", '[1, "8", 8]'), "8 to 64 pixels"),
+        (("places = 3", "places = 3\nserver = 5"), "--server is 5"),
+        (("places = 3", "places = 3\nfolder = 5"), "--folder is 5"),
+        (("places = 3", "places = 3\nsites = [5]"), "is not as it should be"),
+        (("places = 3", 'places = 3\nsites = [{number = "x"}]'), "is not as it should be"),
         (("places = 3", 'places = 3\nwire = "fp8"'), "fp8"),
         (("places = 3", "places = 3\nleast = 4"), "least"),
         (("places = 3", "places = 3\ndeadline = 0"), "deadline"),
@@ -102,6 +108,47 @@ def test_a_run_keeps_its_terms_but_may_wait_longer(tmp_path: Path):
         check_same(before, read_federation(path).terms, path)
 
 
+def test_a_run_keeps_its_terms_in_a_version_that_knows_more_settings(tmp_path: Path):
+    import json
+
+    path = written(tmp_path, GOOD)
+    before = json.loads(read_federation(path).terms.as_text())
+    del before["settings"]["refresh_every"], before["config"]["momentum"]
+    check_same(before, read_federation(path).terms, path)
+    path.write_text(GOOD + "refresh_every = 3\n")
+    with pytest.raises(KithkinError, match="refresh_every = 3, but the run began with 10"):
+        check_same(before, read_federation(path).terms, path)
+
+
+@pytest.mark.parametrize(("places", "helpers", "candidates"), [(1, 1, 0), (4, 4, 0), (6, 5, 1), (9, 5, 2)])
+def test_few_places_need_no_flags(places: int, helpers: int, candidates: int, tmp_path: Path):
+    text = GOOD.replace("places = 3", f"places = {places}\nleast = 1").replace("helpers = 2\ncandidates = 1\n", "")
+    settings = read_federation(written(tmp_path, text)).terms.settings
+    assert (settings.helpers, settings.candidates) == (helpers, candidates)
+
+
+@pytest.mark.parametrize(
+    ("host", "named"),
+    [
+        ("ec2-203-0-113-25.eu-central-1.compute.amazonaws.com", "ec2-203-0-113-25.eu-central-1.compute.amazonaws.com"),
+        (f"{'a' * 60}.{'b' * 60}.org", f"{'a' * 60}.{'b' * 60}.org"),
+        ("müller.de", "xn--mller-kva.de"),
+    ],
+)
+def test_a_certificate_is_for_a_host_of_any_lawful_name(host: str, named: str, tmp_path: Path):
+    from cryptography import x509
+
+    make_authority(tmp_path, host)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert named in names.get_values_for_type(x509.DNSName)
+
+
+def test_a_host_that_cannot_be_is_named(tmp_path: Path):
+    with pytest.raises(KithkinError, match="no host's name"):
+        make_authority(tmp_path, "a..b")
+
+
 def test_addresses():
     assert host_and_port("fl.example.org:8443") == ("fl.example.org", 8443)
     assert host_and_port("[::1]:9") == ("::1", 9)
@@ -126,6 +173,13 @@ def test_nothing_phones_home(tmp_path: Path):
     env = programs.environment(tmp_path)
     assert (env["FLWR_TELEMETRY_ENABLED"], env["FLWR_DISABLE_UPDATE_CHECK"], env["RAY_USAGE_STATS_ENABLED"]) == ("0", "1", "0")
     assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+
+
+def test_a_site_is_not_made_for_a_device_that_is_not_there(tmp_path: Path):
+    with pytest.raises(SystemExit) as caught:
+        main(["site", "init", str(tmp_path / "site"), "--data", "digits", "--device", "banana"])
+    assert caught.value.code == 2
+    assert not (tmp_path / "site").exists()
 
 
 def test_keys_are_secret_and_a_site_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

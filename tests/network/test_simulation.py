@@ -5,31 +5,68 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from fake import figures, flags_of, local
 from fleet import SRC
 
-from kithkin.record import Folder
+from kithkin.errors import KithkinError
+from kithkin.record import Folder, resume
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("network")
 
 
-@pytest.mark.parametrize("method", ["um", "fedper"])
-def test_the_same_run_in_flowers_simulation(method: str, tmp_path: Path):
-    here = local(method, tmp_path / "local")
-    flags = flags_of(method) | {"compute": None, "checkpoint_every": None, "save_models": None}
+def command(method: str, out: Path, **more: object) -> list[str]:
+    flags = flags_of(method, **more) | {"compute": None, "save_models": None}
     words = [word for k, v in flags.items() if v is not None for word in ("--" + k.replace("_", "-"), str(v))]
-    command = [sys.executable, "-m", "kithkin", "federation", "run", *words, "--out", str(tmp_path / "sim"), "--quiet"]
+    return ["federation", "run", *words, "--out", str(out), "--quiet"]
+
+
+def begin(words: list[str]) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    there = Folder(tmp_path / "sim")
-    for ours, theirs in zip(figures(there.read_lines(there.metrics)), figures(here.metrics), strict=True):
+    python = [sys.executable, "-m", "kithkin", *words]
+    return subprocess.Popen(python, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def done(words: list[str]) -> None:
+    process = begin(words)
+    _, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err[-3000:]
+
+
+def alike(there: Folder, here: Folder) -> None:
+    for ours, theirs in zip(figures(there.read_lines(there.metrics)), figures(here.read_lines(here.metrics)), strict=True):
         exam = ours["bytes_by_cause"].pop("exam", 0)
         assert ours.pop("down_bytes") - exam == theirs.pop("down_bytes")
         assert ours == theirs
     for name in ("marks", "lists", "audit", "clients"):
-        assert getattr(there, name).read_text() == getattr(Folder(tmp_path / "local"), name).read_text(), name
+        assert getattr(there, name).read_text() == getattr(here, name).read_text(), name
+
+
+@pytest.mark.parametrize("method", ["um", "fedper"])
+def test_the_same_run_in_flowers_simulation(method: str, tmp_path: Path):
+    local(method, tmp_path / "local")
+    done(command(method, tmp_path / "sim", checkpoint_every=None))
+    alike(Folder(tmp_path / "sim"), Folder(tmp_path / "local"))
+
+
+def test_a_killed_simulation_goes_on_where_it_was(tmp_path: Path):
+    local("um-plus", tmp_path / "local", rounds=8)
+    there = Folder(tmp_path / "sim")
+    process = begin(command("um-plus", there.path, rounds=8))
+    while not (there.metrics.exists() and there.metrics.read_text().count("\n") >= 3):
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    assert not there.summary.exists()
+    refused = begin(["resume", str(there.path), "--device", "cpu"])
+    assert "A simulated run goes on as it began." in refused.communicate(timeout=100)[1]
+    done(["resume", str(there.path), "--quiet"])
+    alike(there, Folder(tmp_path / "local"))
+    there.summary.unlink()
+    with pytest.raises(KithkinError, match="are elsewhere"):
+        resume(there.path)

@@ -70,7 +70,10 @@ def test_small_is_for_small_sets_with_rates_of_its_own_and_is_not_held_against_t
         assert {c.config.data for c in cells} <= set(SMALL), name
         assert {c.config.width for c in cells} == {8}, name
         assert cells == RECIPES[name].plan(replace(small, rate="tuned")), name
-        assert "small: 5,000 pictures of each set" in text_of(name, tmp_path, small), name
+        text = text_of(name, tmp_path, small)
+        assert "small: 5,000 pictures of each set" in text, name
+        assert "| paper |" not in text, name
+        assert "64 channels" not in text, name
     one = RECIPES["organamnist"].plan(small)[0].config
     assert (one.clients, one.rounds, one.sample_rate) == (20, 20, 1.0)
     for plan, says in ((small, False), (PLAN, True)):

@@ -234,6 +234,13 @@ def test_a_line_that_no_run_writes_ends_its_record(broken: Path, tmp_path: Path,
     assert export(broken, "csv", tmp_path / "tables")[1] == [remark]
 
 
+def test_client_names_that_are_none_are_left_out(broken: Path):
+    manifest = json.loads((broken / "manifest.json").read_text())
+    (broken / "manifest.json").write_text(json.dumps({**manifest, "client_names": 5}))
+    (run,) = gather([broken])["runs"]
+    assert run["client_names"] == []
+
+
 def test_unasked_one_run_of_each_method_is_looked_at():
     runs = [{"method": m, "seed": s, "finished": s < 2, "machine": {}} for m in ("um", "local") for s in (0, 1, 2)]
     assert {(run["method"], run["seed"]) for run in runs_to_ask(runs, None)} == {("um", 0), ("local", 0)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,15 @@ def test_mistakes_end_with_a_remedy(finished: Finished, kith: Any, words: list[s
     code, _, err = kith("advise", finished("um"), *words)
     assert code == 2
     assert message in err
+
+
+def test_a_folder_without_a_split_is_told_to_name_pictures(finished: Finished, kith: Any, tmp_path: Path):
+    copy = shutil.copytree(finished("um"), tmp_path / "site")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    del manifest["split_hash"]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    code, _, err = kith("advise", copy, "--client", 3)
+    assert (code, "has no split of its own. Name the pictures" in err) == (2, True)
 
 
 def test_who_knows_all_labels_needs_no_advice(kith: Any, tmp_path: Path):

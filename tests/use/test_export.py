@@ -123,12 +123,15 @@ def net(channels, classes, size):
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 def test_ones_own_network_answers_and_leaves_the_house_too(kith: Any, tmp_path: Path):
     Path("nets.py").write_text(NET)
-    kithkin.run("run", model="nets:net", **COMMON, **OWN["um"])
+    Path("mine.py").write_text("from kithkin.methods import METHODS\nUM = METHODS['um']\n")
+    kithkin.run("run", model="nets:net", **{**COMMON, **OWN["um"], "method": "mine:UM"})
     client = kithkin.load("run").client(1)
     expected = client.predict(PICTURES, vote=True).probabilities
     for format in ("torch-export", "onnx"):
         assert kith("export", "run", "--client", 1, "--format", format, "--out", "model")[0] == 0
-        assert READ[format](Path("model"))[0] == pytest.approx(expected, abs=1e-4)
+        answers, about = READ[format](Path("model"))
+        assert answers == pytest.approx(expected, abs=1e-4)
+        assert about["trained"]["method"] == "mine:UM", "no path leaves the house"
     assert kith("export", "run", "--client", 1, "--out", "model")[0] == 0
     answers = read_exported(Path("model"), client.run.build)(torch.from_numpy(PICTURES)).numpy()
     assert answers == pytest.approx(expected, abs=1e-4)

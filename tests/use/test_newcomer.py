@@ -41,8 +41,13 @@ def test_roles_by_hand():
     assert sorted(np.concatenate([share.train, share.val, share.test])) == list(range(12))
     whole = share_of(labels, None, seed=0)
     assert [len(rows) for rows in (whole.labelled, whole.unlabelled, whole.val, whole.test)] == [7, 2, 1, 2]
-    few = share_of(np.array([3, -1, 4]), 0.5, seed=0)
-    assert (few.labelled.tolist(), few.unlabelled.tolist(), len(few.test)) == ([0, 2], [1], 0)
+    few = share_of(np.array([3, -1, 4]), None, seed=0)
+    assert (sorted(few.labelled), few.unlabelled.tolist(), len(few.val), len(few.test)) == ([0, 2], [1], 0, 0)
+    half = share_of(np.array([3, -1, 4]), 0.5, seed=0)
+    assert (len(half.labelled), sorted(half.train), len(half.test)) == (1, [0, 1, 2], 0)
+    assert not len(share_of(np.array([3, -1, 4]), 0.0, seed=0).labelled)
+    with pytest.raises(KithkinError, match="label ratio 7"):
+        share_of(np.array([3, -1, 4]), 7.0, seed=0)
 
 
 def test_with_labels_alone_the_helpers_are_those_that_are_right_most_often(finished: Finished):

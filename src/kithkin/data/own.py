@@ -175,7 +175,7 @@ def as_pictures(path: object, images: np.ndarray) -> np.ndarray:
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and not signals):
         remedy = "Give [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; signals as [N, C, 1, L]."
         raise KithkinError(f"{found}.", remedy)
-    if not len(images):
+    if not images.size:
         raise KithkinError(f"{found}: no picture at all.", "Give at least a few pictures of every class.")
     if signals and not SMALLEST <= images.shape[3] <= LONGEST:
         remedy = "Cut or resample the signals first."

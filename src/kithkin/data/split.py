@@ -77,7 +77,7 @@ def split_of(dataset: Dataset, clients: int, alpha: Alpha | None, seed: int, lab
         if not (len(train) and len(test)):
             problem = f"Client {called(k, dataset.clients)} of {dataset.name} has {len(own)} pictures."
             raise KithkinError(problem, "Give each client three or more, or leave it out.")
-        shares.append(_share(seed, k, label_ratio, train, val, test))
+        shares.append(label_some(seed, k, label_ratio, train, val, test))
     return Split(tuple(shares), dataset.labels.astype("<i8").tobytes() + "\n".join(dataset.classes).encode())
 
 
@@ -85,7 +85,7 @@ def deal(
     labels: np.ndarray, clients: int, alpha: float, seed: int, label_ratio: float | None = None, name: str = "data"
 ) -> Split:
     """Deal all pictures; one p_c ~ Dir_K(alpha) per class deals its training, validation and test pictures alike."""
-    _check(clients, alpha, label_ratio)
+    _check(clients, alpha)
     order = generator(seed, "split", "shuffle").permutation(len(labels))
     train, val, test = parts = _parts(order)
     if clients > min(len(train), len(test)):
@@ -101,7 +101,7 @@ def deal(
         counts = [_counts(proportions, np.array([len(have) for have in part]), rng) for part in by_class]
         if all(count.sum(0).all() for count, need in zip(counts, needed, strict=True) if need):
             dealt = (_hand_out(part, count) for part, count in zip(by_class, counts, strict=True))
-            shares = (_share(seed, k, label_ratio, *mine) for k, mine in enumerate(zip(*dealt, strict=True)))
+            shares = (label_some(seed, k, label_ratio, *mine) for k, mine in enumerate(zip(*dealt, strict=True)))
             return Split(tuple(shares))
     raise KithkinError(
         f"With {clients} clients and alpha {alpha:g}, {DRAWS} draws on {name} each left a client without "
@@ -115,13 +115,11 @@ def _parts(shuffled: np.ndarray) -> list[np.ndarray]:
     return np.split(shuffled, [round(0.7 * len(shuffled)), round(0.8 * len(shuffled))])
 
 
-def _check(clients: int, alpha: float, label_ratio: float | None) -> None:
+def _check(clients: int, alpha: float) -> None:
     if clients < 1:
         raise KithkinError(f"{clients} clients cannot share data.", "Use at least one client.")
     if not (math.isfinite(alpha) and alpha > 0):
         raise KithkinError(f"alpha {alpha} is no Dirichlet parameter.", "Use a number above 0, such as 0.5.")
-    if label_ratio is not None and not 0 <= label_ratio <= 1:
-        raise KithkinError(f"label ratio {label_ratio} is no ratio.", "Use a number from 0 to 1, or none to draw it.")
 
 
 def _dirichlet(rng: np.random.Generator, alpha: float, size: tuple[int, int]) -> np.ndarray:
@@ -148,8 +146,12 @@ def _hand_out(by_class: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray
     return [np.concatenate(mine).astype(np.int64) for mine in zip(*piles, strict=True)]
 
 
-def _share(seed: int, client: int, label_ratio: float | None, train: np.ndarray, val: np.ndarray, test: np.ndarray) -> Share:
+def label_some(
+    seed: int, client: int, label_ratio: float | None, train: np.ndarray, val: np.ndarray, test: np.ndarray
+) -> Share:
     """The order is drawn before the ratio, so a larger ratio labels more pictures and never other ones."""
+    if label_ratio is not None and not 0 <= label_ratio <= 1:
+        raise KithkinError(f"label ratio {label_ratio} is no ratio.", "Use a number from 0 to 1, or none to draw it.")
     rng = generator(seed, "label", client)
     train = rng.permutation(train)
     ratio = _dirichlet(rng, 0.5, (1, 2))[0, 0] if label_ratio is None else label_ratio

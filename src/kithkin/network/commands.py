@@ -8,14 +8,16 @@ import os
 import secrets
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
+from kithkin.methods import entry_of
 from kithkin.network import programs
 from kithkin.network.keys import check_public_key, make_authority
 from kithkin.network.papers import host_and_port
@@ -231,6 +233,8 @@ def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
     for name in before.keys() - {"run", "deadline", "least", "norm_limit"}:
         was, now_is = before[name], after.get(name)
         if isinstance(was, dict) and isinstance(now_is, dict):
+            usual = {"config": as_json(RunConfig()), "settings": asdict(entry_of(now.config.method).settings)}[name]
+            was = {**usual, **was}  # what is newer than the run had its usual value
             name = next((k for k in was if was[k] != now_is.get(k)), name)
             was, now_is = before_of(was, name), before_of(now_is, name)
         if was != now_is:

@@ -43,6 +43,9 @@ def site_init(
     """
     if not data:
         raise KithkinError("No data is named.", "Give --data PATH: an npz file, or a folder with a sub-folder per class.")
+    from kithkin.record.assembling import pick_device  # here, because torch is slow to import, and joining needs none
+
+    pick_device(device)
     dataset = load(data)
     if not 0 <= label_ratio <= 1:
         raise KithkinError(f"--label-ratio is {label_ratio}; it must lie in [0, 1].", "Give another --label-ratio.")

@@ -49,7 +49,11 @@ def check_public_key(text: str, whose: str) -> None:
 def make_authority(folder: Path, host: str) -> None:
     """ca.crt and ca.key, and server.crt and server.key for this host, which may be a name or an address."""
     ca_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kithkin federation at {host}")])
+    try:
+        host = host.encode("idna").decode()
+    except UnicodeError as e:
+        raise KithkinError(f"'{host}' is no host's name ({e}).", "Give --server a name, or an address.") from None
+    authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kithkin federation")])
     ca = _certificate(authority, authority, ca_key.public_key(), YEARS["ca"])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     ca = ca.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(usage, critical=True)
@@ -58,7 +62,7 @@ def make_authority(folder: Path, host: str) -> None:
         names.insert(0, x509.IPAddress(ip_address(host)))
     except ValueError:
         names.insert(0, x509.DNSName(host))
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])  # all that fits; the names above count
     server = (
         _certificate(subject, authority, key.public_key(), YEARS["server"])
         .add_extension(x509.SubjectAlternativeName(list(dict.fromkeys(names))), critical=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,22 +25,16 @@ from kithkin.network.terms import Numbers, Terms, terms_from
 from kithkin.record import Display, Folder, Result
 from kithkin.record.assembling import assemble
 from kithkin.record.folder import disk_errors, write_json
+from kithkin.record.run import read_result
 
 NEVER = 1e6  # seconds: nobody is left out of a simulated round
 
 
 def simulate(config: RunConfig, settings: Any, out: Path, display: Display, wire: Numbers = "fp32") -> Result:
     """Do a run in a new folder, as `kithkin run` does, with Flower between server and clients."""
-    os.environ.update(QUIET)
-    try:
-        import ray  # noqa: F401
-        from flwr.simulation import run_simulation
-    except ImportError:
-        raise KithkinError("Ray is not installed.", "Install it with `pip install 'kithkin[simulation]'`.") from None
     federation = assemble(config, settings)
-    config, K = federation.config, len(federation.clients)
     terms = Terms(
-        config,
+        federation.config,
         settings,
         federation.names,
         federation.picture,
@@ -46,7 +42,7 @@ def simulate(config: RunConfig, settings: Any, out: Path, display: Display, wire
         flip=federation.flip,
         wire=wire,
         deadline=NEVER,
-        least=K,
+        least=len(federation.clients),
         aliases=False,  # a name is part of the address of every draw: with aliases the run would be another
         details=True,
     ).checked()
@@ -54,15 +50,44 @@ def simulate(config: RunConfig, settings: Any, out: Path, display: Display, wire
     folder.create()
     with disk_errors(folder.path, "Give another --out."):
         write_json(folder.path / "server.json", {"run": terms.run, "secret": "", "sites": {}})
+    return _play(terms, folder, display, federation.digest())
+
+
+def resume(path: Path, display: Display, where: Mapping[str, str | None]) -> Result:
+    """Go on with a simulated run, from its last checkpoint and what its sites kept; a finished one is only read."""
+    folder = Folder(path)
+    if folder.summary.exists():
+        display.say(f"{path} is finished.")
+        return read_result(folder)
+    if any(where.values()):
+        raise KithkinError("A simulated run goes on as it began.", "Leave --device, --compute and --pool out.")
+    manifest = folder.read_manifest()
+    try:
+        terms, split = terms_from(json.dumps(manifest["terms"])), manifest["split_hash"]
+    except (KeyError, TypeError, AttributeError) as e:
+        raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None
+    if assemble(terms.config, terms.settings).digest() != split:
+        raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+    return _play(terms, folder, display, split)
+
+
+def _play(terms: Terms, folder: Folder, display: Display, split: str) -> Result:
+    os.environ.update(QUIET)
+    try:
+        import ray  # noqa: F401
+        from flwr.simulation import run_simulation
+    except ImportError:
+        raise KithkinError("Ray is not installed.", "Install it with `pip install 'kithkin[simulation]'`.") from None
     results: list[Result] = []
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        results.append(serve(grid, terms, folder, None, display, federation.digest()))
+        results.append(serve(grid, terms, folder, None, display, split))
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     sites = partial(_simulated, terms.as_text(), str(folder.path.resolve() / "sites"))
+    K = terms.places
     init = {"num_cpus": min(cores(), K), "include_dashboard": False, "logging_level": "error", "log_to_driver": False}
     backend: Any = {"init_args": init, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(app, app_for(sites), K, backend_config=backend)

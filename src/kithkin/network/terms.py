@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kithkin.compute.loss import centred, scaled
 from kithkin.config import RunConfig, as_json, check_kinds, from_json, some
+from kithkin.data.own import LARGEST, SMALLEST
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import settle
 from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
@@ -56,11 +57,7 @@ class Terms:
     def checked(self) -> Terms:
         check_kinds(self)
         self.config.checked()
-        for name in (self.config.method, self.config.model):
-            if is_own(name):
-                raise KithkinError(
-                    f"{name} is code that sites would have to run unseen.", "Name a method and model of kithkin's."
-                )
+        only_kithkins(self.config)
         check(self.settings, self.places)
         if sees_all_labels(self.settings):
             raise KithkinError(f"{self.config.method} trains on labels that sites do not have.", "Choose another method.")
@@ -68,14 +65,19 @@ class Terms:
             raise KithkinError(f"run is {self.run!r}, which sites would make a folder's name.", "Use letters and digits.")
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise KithkinError(f"classes are {list(self.classes)}.", "Name at least two classes, each once.")
-        if len(self.shape) != 3 or self.shape[0] not in (1, 3):
-            raise KithkinError(f"shape is {list(self.shape)}.", "Give [channels, height, width] with 1 or 3 channels.")
+        if len(self.shape) != 3 or self.shape[0] not in (1, 3) or not all(_is_size(n) for n in self.shape[1:]):
+            remedy = f"Give [channels, height, width] with 1 or 3 channels and {SMALLEST} to {LARGEST} pixels either way."
+            raise KithkinError(f"shape is {list(self.shape)}.", remedy)
         for name in ("norm_limit", "deadline", "least"):
             if not getattr(self, name) > 0:
                 raise KithkinError(f"{name} is {getattr(self, name)}.", f"Give a {name} above 0.")
         if self.least > self.places:
             raise KithkinError(f"least is {self.least}, but there are {self.places} places.", "Give a smaller one.")
         return self
+
+
+def _is_size(number: object) -> bool:
+    return type(number) is int and SMALLEST <= number <= LARGEST
 
 
 def only_kithkins(config: RunConfig) -> None:
@@ -199,9 +201,10 @@ def read_federation(path: Path) -> FederationFile:
             raise KithkinError(f"{path} does not say '{name}'.", "docs/deploy.md shows a whole file.")
     try:
         written = _Written(**raw)
+        check_kinds(written)
         seats = _seats(path, written)
         terms = _terms(written, len(seats))
-    except (TypeError, AttributeError) as e:
+    except (TypeError, AttributeError, ValueError) as e:
         raise KithkinError(f"{path} is not as it should be ({e}).", "docs/deploy.md shows a whole file.") from None
     for seat in seats:
         if not 0 <= seat.number < terms.places:
@@ -223,8 +226,8 @@ def _terms(written: _Written, seats: int) -> Terms:
     for name in written.run:
         if name in OF_ONE_MACHINE:
             raise KithkinError(f"[run] says '{name}', which is each site's own affair or no choice here.", "Leave it out.")
-    config, settings = settle({"rounds": 50, **written.run})
     places = written.places or max(1, seats)
+    config, settings = settle({"rounds": 50, **written.run, "clients": places})
     fixed = {"data": written.name, "clients": places, "alpha": 0.5, "checkpoint_every": 1, "save_models": False}
     config = RunConfig(**{**vars(config), **fixed})
     own = ("flip", "wire", "norm_limit", "deadline", "least", "aliases", "details")

@@ -80,14 +80,21 @@ def here(values: Sequence[float], digits: int = 1) -> str:
     return f"{fmean(values):.{digits}f}{sd} (n {len(values)})"
 
 
-def beside(values: Sequence[float], published: float | None) -> list[str]:
-    """Ours, the paper's, and the difference.
+def beside(values: Sequence[float], published: float | None, alone: bool = False) -> list[str]:
+    """Ours, the paper's, and the difference; alone: ours.
 
     >>> beside([70.0], 72.5), beside([], 72.5), beside([70.0], None)
     (['70.0 (n 1)', '72.50', '-2.5'], ['', '72.50', ''], ['70.0 (n 1)', '', ''])
     """
+    if alone:
+        return [here(values)]
     difference = f"{fmean(values) - published:+.1f}" if values and published is not None else ""
     return [here(values), "" if published is None else f"{published:.2f}", difference]
+
+
+def heads_beside(name: str, alone: bool = False) -> list[str]:
+    """The heads of what `beside` gives."""
+    return [name] if alone else [name, "paper", "diff."]
 
 
 def measured(grid: Grid, row: Any, column: Any, measure: Measure) -> list[float]:

@@ -10,7 +10,7 @@ from kithkin.errors import unknown
 from kithkin.paper import figures, tables
 from kithkin.paper.cells import Cell, Grid, in_words
 from kithkin.paper.drawing import Block, Picture, lacks
-from kithkin.paper.plan import ALL, OURS, SEMI, SHORT, TUNED, Plan
+from kithkin.paper.plan import ALL, SHORT, TUNED, Plan
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ RECIPES: dict[str, Recipe] = {
     "fairness": Recipe(
         "Variance of test accuracy over clients",
         "Fig. 6",
-        partial(figures.all_cells, (*SEMI, *OURS)),
+        partial(figures.all_cells, ALL),
         figures.fairness_draw,
         "From the cells of Tables I and II, at the last round. At small α a client may have a handful of test pictures, of few "
         "classes, which alone makes variance.",
@@ -208,4 +208,4 @@ def page(name: str, grid: Grid, plan: Plan, level: int = 1) -> list[Block]:
         if isinstance(block, Picture):
             caption = f"{block.caption} {lacks(block.grid or grid, recipe.letter)}".strip()
             blocks[i] = replace(block, name=f"{block.name}{plan.stem}", caption=caption)
-    return [head, setting, *blocks, recipe.words]
+    return [head, setting, *blocks, *([] if plan.reduced else [recipe.words])]  # which are about the paper's setting

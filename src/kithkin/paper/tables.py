@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 from kithkin.config import PAPER
 from kithkin.paper.cells import Cell, Grid
-from kithkin.paper.drawing import Block, Measure, beside, here, measured, named, table
+from kithkin.paper.drawing import Block, Measure, beside, heads_beside, here, measured, named, table
 from kithkin.paper.measures import (
     MEASURES,
     PUBLISHED,
@@ -54,11 +55,12 @@ def accuracy_cells(data: str, plan: Plan) -> Iterator[Cell]:
 
 def accuracy_draw(name: str, grid: Grid, plan: Plan) -> list[Block]:
     alphas = sorted(grid.columns)
-    heads = ["method", *(head for a in alphas for head in (f"α = {a:g}", "paper", "diff."))]
+    alone = plan.reduced  # on other pictures the paper's figures say nothing
+    heads = ["method", *(head for a in alphas for head in heads_beside(f"α = {a:g}", alone))]
     blocks: list[Block] = []
     for title, measure in MEASURES.items():
         lines = [
-            [row, *(text for a in alphas for text in beside(measured(grid, row, a, measure), published(name, row, a)))]
+            [row, *(t for a in alphas for t in beside(measured(grid, row, a, measure), published(name, row, a), alone))]
             for row in ALL
             if row in grid.rows
         ]
@@ -98,11 +100,12 @@ def component_cells(
 
 
 def component_draw(grid: Grid, plan: Plan) -> list[Block]:
-    heads = ["", *(head for name in TERMS.values() for head in (name, "paper", "diff."))]
+    heads = ["", *(head for name in TERMS.values() for head in heads_beside(name, plan.reduced))]
+    theirs = partial(published, "components")
     blocks: list[Block] = []
     for title, measure in MEASURES.items():
         lines = [
-            [row, *(t for c in TERMS for t in beside(measured(grid, row, c, measure), published("components", row, c)))]
+            [row, *(t for c in TERMS for t in beside(measured(grid, row, c, measure), theirs(row, c), plan.reduced))]
             for row in PUBLISHED["components"]["rows"]
             if row in grid.rows
         ]
@@ -118,14 +121,14 @@ def sweep_cells(setting: str, values: Sequence[float], plan: Plan) -> Iterator[C
 
 
 def sweep_draw(name: str, letter: str, whole: float, grid: Grid, plan: Plan) -> list[Block]:
-    base = measured(grid, "um", whole, moved)
+    base, alone = measured(grid, "um", whole, moved), plan.reduced
     lines: list[list[str]] = []
     for value in sorted(grid.columns):
         share = [100 * bytes_ / fmean(base) for bytes_ in measured(grid, "um", value, moved)] if base else []
         accuracy, cost = (published(name, row, value) for row in ("accuracy", "cost"))
-        largest = here(measured(grid, "um", value, best_of_any))
-        lines.append([f"{value:g}", *beside(measured(grid, "um", value, at_best), accuracy), largest, *beside(share, cost)])
-    heads = [letter, "accuracy (%)", "paper", "diff.", "largest of any round", "cost (%)", "paper", "diff."]
+        best, largest = (measured(grid, "um", value, measure) for measure in (at_best, best_of_any))
+        lines.append([f"{value:g}", *beside(best, accuracy, alone), here(largest), *beside(share, cost, alone)])
+    heads = [letter, *heads_beside("accuracy (%)", alone), "largest of any round", *heads_beside("cost (%)", alone)]
     return [f"Accuracy as above; cost: bytes moved, as a share of those with {letter} = {whole:g}.", table(heads, lines)]
 
 

@@ -6,6 +6,7 @@ import hashlib
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -193,8 +194,8 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     device = pick_device(config.device)
     if dataset is None:
-        dataset = load(config.data, config.data_folder)
-        folder = config.data_folder and config.data_folder.expanduser().resolve()
+        folder = config.data_folder and Path(config.data_folder).expanduser().resolve()
+        dataset = load(config.data, folder)
         config = replace(config, data=whole_name(config.data), data_folder=folder)
     K, pictures = some(config.clients), len(dataset.labels)
     check(settings, K)

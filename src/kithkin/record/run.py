@@ -137,6 +137,8 @@ def resume(
     if folder.summary.exists():
         display.say(f"{path} is finished.")
         return read_result(folder)
+    if isinstance(manifest, dict) and "terms" in manifest:
+        raise KithkinError(f"The clients of {path} are elsewhere.", "Go on with it by `kithkin federation start`.")
     try:
         elsewhere = {name: value for name, value in (where or {}).items() if value is not None}
         config = from_json({**manifest["config"], **elsewhere}).checked()

@@ -110,7 +110,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
         **told,
         "model_numbers": manifest.get("model_numbers"),
         "split_hash": manifest.get("split_hash"),
-        "client_names": [str(name) for name in manifest.get("client_names") or ()],
+        "client_names": [str(name) for name in named] if isinstance(named := manifest.get("client_names"), list) else [],
         "summary": summary,
         "curve": marks.get("curve"),
         "clients": part("The clients", lambda: gather_clients(marks, lines["clients"], split)),

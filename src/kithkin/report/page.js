@@ -239,11 +239,14 @@ addEventListener("afterprint", () => redraw());
 // ---------------------------------------------------------------- news
 const { live, reload } = root.dataset;
 async function ask() {
-  let answer = null;
-  try { answer = await fetch(`${live}?since=${DATA.stamp}`, { cache: "no-store" }); } catch { /* told below */ }
-  if (answer?.status === 200) {
+  let answer = null, news = null;
+  try {
+    answer = await fetch(`${live}?since=${DATA.stamp}`, { cache: "no-store" });
+    news = answer.status === 200 ? await answer.json() : null;
+  } catch { answer = null; /* told below */ }
+  if (news) {
     const { folder, helpers: net } = current(), following = net && state.step === net.round.length - 1;
-    DATA = await answer.json();
+    DATA = news;
     state.run = Math.max(0, DATA.runs.findIndex(run => run.folder === folder));
     if (following) state.step = null;
     render();

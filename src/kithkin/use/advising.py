@@ -41,8 +41,8 @@ class Advice:
 def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
     """The client's unlabelled pictures, as the run dealt them, with their names."""
     run, config = client.run, client.run.config
-    if "newcomer" in run.manifest:
-        raise KithkinError(f"{run.folder.path} is a newcomer's.", "Name the pictures to choose from after it.")
+    if "split_hash" not in run.manifest:  # a newcomer's, or a site's
+        raise KithkinError(f"{run.folder.path} has no split of its own.", "Name the pictures to choose from after it.")
     if sees_all_labels(type(entry_of(config.method).settings)(**run.manifest["settings"])):
         raise KithkinError(f"{config.method} knows all labels: nothing is left to label.", "Name pictures to choose from.")
     dataset = load_data(config.data, config.data_folder)

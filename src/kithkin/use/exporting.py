@@ -99,7 +99,7 @@ def describe(client: LoadedClient) -> dict[str, Any]:
         "preprocessing": "pictures / 255 * 2 - 1",
         "network": {"name": short(run.config.model), "width": run.config.width},
         "models": len(client.weights),  # the mean of whose softmax is the answer
-        "trained": {"method": run.config.method, "data": Path(run.config.data).name, "seed": run.config.seed},
+        "trained": {"method": short(run.config.method), "data": Path(run.config.data).name, "seed": run.config.seed},
         "client": client.number,
     }
 

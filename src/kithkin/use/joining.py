@@ -24,6 +24,7 @@ from kithkin.data import Dataset, Share, deal, whole_name
 from kithkin.data import load as load_data
 from kithkin.data.own import fits, read_like
 from kithkin.data.sources import is_official
+from kithkin.data.split import label_some
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.methods import METHODS, Client, entry_of, method_for
@@ -79,9 +80,11 @@ def read_newcomer(run: LoadedRun, data: str) -> Dataset:
 def share_of(labels: np.ndarray, label_ratio: float | None, seed: int) -> Share:
     """Its pictures by role: a fifth of the labelled ones for testing, a tenth for validation; the ratio hides labels."""
     known, unknown = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    ratio = 1.0 if label_ratio is None else label_ratio
     if len(known) < FEW:
-        return Share(known, unknown, known[:0], known[:0])
-    (share,) = deal(labels[known], 1, 1.0, seed, 1.0 if label_ratio is None else label_ratio).shares
+        share = label_some(seed, 0, ratio, np.arange(len(known)), known[:0], known[:0])
+    else:
+        (share,) = deal(labels[known], 1, 1.0, seed, ratio).shares
     unlabelled = np.concatenate([known[share.unlabelled], unknown])
     return Share(known[share.labelled], unlabelled, known[share.val], known[share.test])
 

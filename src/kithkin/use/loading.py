@@ -82,19 +82,17 @@ class LoadedRun:
         return {line["client"]: line for line in self.folder.read_lines(self.folder.clients)}
 
     def client(self, who: int | str | None = None) -> LoadedClient:
-        """One client, by its number or, where it has one, its name; without either the only client there is."""
+        """One client, by its name, where it has one, or its number; without either the only client there is."""
         known, names = sorted(self.models.clients), self.client_names
         if who is None and len(known) == 1:
             return LoadedClient(self, known[0])
-        meant = {k for k in known if str(who) == str(k) or (isinstance(who, str) and names[k : k + 1] == (who,))}
-        if len(meant) > 1:
-            both = " or ".join(called(k, names) for k in sorted(meant))
-            raise KithkinError(f"'{who}' may be client {both}.", "Call it by its other name or number.")
+        named = [k for k in known if isinstance(who, str) and names[k : k + 1] == (who,)]  # which may be another's number
+        meant = named or [k for k in known if str(who) == str(k)]
         if not meant:
             what = "No client is named." if who is None else f"There is no client {who}."
             where = f"from {known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]}"
             raise KithkinError(what, f"Give --client {where}{', or a name such as ' + names[0] if names else ''}.")
-        return LoadedClient(self, meant.pop())
+        return LoadedClient(self, meant[0])
 
     def batch(self, x: np.ndarray | Tensor, what: object = "The array") -> Tensor:
         """Pictures as the network takes them: uint8 [N, C, H, W] on its device, whichever layout came."""
