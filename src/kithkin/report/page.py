@@ -22,7 +22,7 @@ def page(data: dict[str, Any], live: str = "", reload: int = 0) -> str:
     Names come from other people's folders and files. They travel as JSON, in which no tag can end, and only the one script
     whose hash is given here may run.
     """
-    style, script = part("page.css"), "".join(map(part, ("draw.js", "figures.js", "page.js")))
+    style, script = part("page.css"), "".join(map(part, ("draw.js", "figures.js", "helpers.js", "page.js")))
     only = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{only}'; img-src data:; connect-src 'self'"
     values = {
@@ -47,7 +47,9 @@ def as_json(data: dict[str, Any]) -> str:
 
 
 def title_of(data: dict[str, Any]) -> str:
-    names = [str(run["name"]) for run in data["runs"]]
+    """The run's name, or of several runs their methods."""
+    runs = data["runs"]
+    names = list(dict.fromkeys(str(run["name" if len(runs) == 1 else "method"]) for run in runs))
     return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''} · kithkin".encode("utf-8", "replace").decode()
 
 
