@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image
 from tiny_sets import Tiny
 
@@ -321,9 +322,13 @@ def test_show_says_who_the_clients_are_where_the_data_names_them(tmp_path, monke
     monkeypatch.setenv("COLUMNS", "200")
     whose = np.array(["north", "south", "east"])[np.arange(90) % 3]
     np.savez(tmp_path / "mine.npz", images=np.zeros((90, 8, 8), np.uint8), labels=np.arange(90) // 3 % 2, clients=whose)
+    drawn: list[list[str]] = []
+    ticks = Axes.set_xticks
+    monkeypatch.setattr(Axes, "set_xticks", lambda self, at, names=(), **k: (drawn.append(list(names)), ticks(self, at)))
     commands.show(str(tmp_path / "mine.npz"), out=tmp_path / "mine.png")
     assert "3 clients, as given" in (said := capsys.readouterr().out)
     assert "0 (east), 1 (north), 2 (south)" in said
+    assert ["east", "north", "south"] in drawn, "and the picture too"
 
 
 def test_show_tells_where_it_cannot_write(tmp_path):

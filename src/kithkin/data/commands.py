@@ -129,7 +129,7 @@ def show(
     title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"
     title += "" if label_ratio is None else f", label ratio {label_ratio:g}"
     try:
-        draw(split, dataset.labels, dataset.classes, title, out)
+        draw(split, dataset.labels, dataset.classes, title, out, dataset.clients if config.alpha == "given" else ())
     except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
         raise KithkinError(f"Cannot write the picture {out} ({error}).", "Give another path that ends in .png.") from error
     _summarise(split, dataset.labels, title)

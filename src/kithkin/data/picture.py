@@ -29,18 +29,21 @@ def class_counts(positions: list[np.ndarray], labels: np.ndarray, classes: int) 
 
 
 @mpl.rc_context({"text.parse_math": False})
-def draw(split: Split, labels: np.ndarray, classes: tuple[str, ...], title: str, out: Path) -> None:
+def draw(
+    split: Split, labels: np.ndarray, classes: tuple[str, ...], title: str, out: Path, clients: tuple[str, ...] = ()
+) -> None:
     """Bubbles of client by class; the blue disc in each is its labelled part. Below them, each client's label ratio."""
     shares = split.shares[:MOST]
     every = class_counts([share.train for share in shares], labels, len(classes))
     labelled = class_counts([share.labelled for share in shares], labels, len(classes))
     scale = LARGEST / every.max()
-    names = [name if len(name) <= 40 else f"{name[:39]}…" for name in classes]
+    names, called = ([_cut(name) for name in some] for some in (classes, clients or map(str, range(len(shares)))))
+    room = 0.05 * max(map(len, called)) if clients else 0.0  # for names that stand upright
     left = 0.35 + 0.068 * max(len(name) for name in (*names, "label ratio"))
 
     rows = math.ceil(len(shares) / PER_ROW)
     per_row = math.ceil(len(shares) / rows)
-    bubbles, strip, between, head = CELL * len(classes), 0.4, 0.55, HEAD
+    bubbles, strip, between, head = CELL * len(classes), 0.4, 0.55 + room, HEAD
     width = max(6.6, left + CELL * per_row + 0.3)
     height = head + rows * (bubbles + strip + between)
     figure = Figure((width, height), facecolor="white")
@@ -55,7 +58,7 @@ def draw(split: Split, labels: np.ndarray, classes: tuple[str, ...], title: str,
         top = head + row * (bubbles + strip + between)
         grid = axes(left, top, CELL * len(here), bubbles)
         _bubbles(grid, here, every[here], labelled[here], scale, names)
-        _ratios(axes(left, top + bubbles + 0.05, CELL * len(here), strip - 0.05), here, shares)
+        _ratios(axes(left, top + bubbles + 0.05, CELL * len(here), strip - 0.05), here, shares, called, bool(clients))
     figure.savefig(out, dpi=150)
 
 
@@ -103,12 +106,17 @@ def _bubbles(axes: Axes, clients: np.ndarray, every: np.ndarray, labelled: np.nd
         spine.set_color("#BBBBBB")
 
 
-def _ratios(axes: Axes, clients: np.ndarray, shares) -> None:
+def _cut(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:39]}…"
+
+
+def _ratios(axes: Axes, clients: np.ndarray, shares, called: list[str], upright: bool) -> None:
     ratios = [shares[k].label_ratio for k in clients]
     axes.bar(clients, np.ones(len(clients)), width=0.8, color="#F1F1F1")
     axes.bar(clients, ratios, width=0.8, color=ORANGE)
     axes.set(xlim=(clients[0] - 0.5, clients[-1] + 0.5), ylim=(0, 1))
-    axes.set_xticks(clients, [str(k) for k in clients], fontsize=7 if clients[-1] < 100 else 6)
+    size, angle = 7 if clients[-1] < 100 else 6, 90 if upright else 0
+    axes.set_xticks(clients, [called[k] for k in clients], fontsize=size, rotation=angle)
     axes.set_yticks([0.5], ["label ratio"], fontsize=8)
     axes.set_xlabel("client", fontsize=8, color=GREY, labelpad=1)
     axes.tick_params(length=0)
