@@ -141,6 +141,21 @@ def test_a_site_that_lost_its_disk_gets_its_model_back_and_a_new_list(tmp_path: 
     assert len(world.states[0].helpers) == 2
 
 
+def test_a_site_of_lg_fedavg_that_lost_its_disk_gets_the_whole_model_again(tmp_path: Path):
+    federation = Federation(tmp_path, "lg-fedavg", rounds=4, sample_rate=1.0, fedavg_rounds=1)
+
+    def lose() -> None:
+        shutil.rmtree(tmp_path / "site-1")
+        federation.grid.nodes[201] = node = federation.grid.nodes.pop(101)
+        node.node_id = 201
+
+    at_round(federation, 3, lose, "evaluate.exam")
+    started = [line["bytes_by_cause"]["start"] for line in federation.serve().metrics]
+    whole, head = started[0] // 3, started[2] // 3
+    assert started == [3 * whole, 3 * whole, 3 * head, 2 * head + whole]
+    assert 0 < head < whole / 2
+
+
 def test_a_site_that_joins_late_gets_helpers_at_once_and_was_offered_to_nobody_before(tmp_path: Path):
     federation = Federation(tmp_path, "um", sites=2, rounds=3, least=2, candidates=0, search_rounds=0)
     at_round(federation, 1, lambda: federation.join(2), "evaluate.exam")

@@ -22,6 +22,7 @@ from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World, cohort
 from kithkin.methods import Method
 from kithkin.methods.base import Labels, Parcel
+from kithkin.methods.fedavg import Global
 from kithkin.methods.um import Newest, Pool
 from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network.courier import FlowerCourier, Roster, added, without_list
@@ -80,6 +81,9 @@ class Company:
         if kept["sites"] != (sites := {str(k): sizes for k, sizes in roster.known.items()}):
             with disk_errors(self.kept, "Free some room."):
                 write_json(self.kept, kept | {"sites": sites})
+        if isinstance(world.server, Global):  # who has no numbers of its own any more gets all of the server's
+            settled = tuple(k for k in world.server.settled if not (k in roster.guests and roster.guests[k].cold))
+            return replace(world, server=replace(world.server, settled=settled))
         pool = pool_in(world.server)
         if pool is None:
             return world
