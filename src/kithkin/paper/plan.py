@@ -51,7 +51,7 @@ class Plan:
             "smoke": "**smoke: digits stand in for every data set, 6 clients, 2 rounds; it shows that all runs, nothing else**",
             "small": f"**small: {SOME:,} pictures of each set at half their size, a ResNet-9 of width {main['width']}, "
             f"{main['clients']} clients and {main['rounds']} rounds ({medical['clients']} and {medical['rounds']} on medical "
-            "sets)**; learning rates tuned on small Fashion-MNIST",
+            "sets)**; learning rates tuned on small Fashion-MNIST and CIFAR-10, the usual one on the others",
             "short": f"**short: {SHORT['*']} rounds instead of {ROUNDS} ({SHORT['organamnist']} on OrganAMNIST, "
             f"{SHORT['pathmnist']} on PathMNIST)**; {rate}",
             "paper": f"the paper's, {ROUNDS} rounds; {rate}",
@@ -88,7 +88,8 @@ class Plan:
         if self.scale in ("small", "short"):
             flags["eval_every"] = 5
         if self.scale == "small":
-            flags |= {"data": f"small-{data}", "preset": "default"} | TUNED["small"].get(method, {})
+            data = f"small-{data}"
+            flags |= {"data": data, "preset": "default"} | TUNED.get(data, {}).get(method, {})
         if self.scale == "smoke":
             mine = {name: value for name, value in SMOKE_OWN.items() if hasattr(METHODS[method].settings, name)}
             flags |= {**SMOKE, **mine, "data": "digits", "eval_every": 1}

@@ -26,7 +26,7 @@ from kithkin.paper.measures import (
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, TUNED, Plan
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from,
-SMALL_GRID = (1e-2, 3e-3, 3e-2, 1e-3, 1e-1)  # and on small sets
+SMALL_GRID = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4, 1e-1)  # and on small sets
 TUNING_SEED = 100
 PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one of its parts
     "um-plus": {},
@@ -194,7 +194,8 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
     plan = plan if plan.reduced else Plan("short")
     methods = [*OURS, *(name for name in ALL if name not in (*OURS, "pfedme")), "pfedme"]
     methods = methods[:: len(methods) - 1] if plan.scale == "smoke" else methods
-    for data in MAIN[:1] if plan.reduced else (*MAIN, "organamnist"):
+    sets = {"smoke": MAIN[:1], "small": MAIN}.get(plan.scale, (*MAIN, "organamnist"))
+    for data in sets:
         for lr in SMALL_GRID if plan.scale == "small" else GRID:
             for method in methods:
                 own: dict[str, Any] = {"lr": lr}
