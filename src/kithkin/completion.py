@@ -99,10 +99,10 @@ def fish(known: Sequence[Command]) -> str:
 
 def _words(command: Command) -> Iterator[tuple[str, Sequence[str]]]:
     """The words that a flag takes; of a place in the line, by the flag's name ""."""
-    from kithkin.data.official import DIGITS, SMALL, SOURCES
+    from kithkin.data.official import names
     from kithkin.methods import METHODS
 
-    sets = (DIGITS, *SOURCES, *SMALL)
+    sets = names()
     named = {"--method": tuple(METHODS), "--methods": tuple(METHODS), "--data": sets, "--model": ("resnet9",)}
     named["--device"] = ("auto", "cpu", "cuda")
     for flag in command.flags:

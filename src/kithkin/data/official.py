@@ -167,11 +167,17 @@ SOURCES = {source.name: source for source in (_FASHION_MNIST, _CIFAR_10, _ORGANA
 SMALL = {f"small-{name}": source for name, source in SOURCES.items()}  # some of a set's pictures, at half their size
 
 
+def names() -> tuple[str, ...]:
+    """Of every data set that everybody has alike."""
+    return DIGITS, *SOURCES, *SMALL
+
+
 def source_of(name: str) -> Source:
     """The official data set of this name, or the one that a small set is made of."""
-    if name not in {**SOURCES, **SMALL}:
-        raise unknown("data set", name, [DIGITS, *SOURCES, *SMALL])
-    return SOURCES.get(name) or SMALL[name]
+    found = {**SOURCES, **SMALL}
+    if name not in found:
+        raise unknown("data set", name, names())
+    return found[name]
 
 
 def home(source: Source, folder: Path | None = None) -> Path:

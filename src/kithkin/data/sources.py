@@ -9,7 +9,7 @@ import numpy as np
 
 from kithkin.config import RunConfig
 from kithkin.data.dataset import Dataset
-from kithkin.data.official import DIGITS, SMALL, SOURCES
+from kithkin.data.official import DIGITS, SMALL, SOURCES, names
 from kithkin.data.own import clients_in, read_own
 from kithkin.data.reading import read
 from kithkin.errors import KithkinError, unknown
@@ -19,7 +19,7 @@ SOME = 5_000  # pictures of a small set
 
 def is_official(data: str) -> bool:
     """Whether the data set is one that everybody has alike."""
-    return data in (DIGITS, *SOURCES, *SMALL)
+    return data in names()
 
 
 def whole_name(data: str) -> str:
@@ -47,7 +47,7 @@ def load(data: str, folder: Path | None = None) -> Dataset:
         return read_own(path)
     if path.suffix or os.sep in str(data) or "/" in str(data):
         raise KithkinError(f"There is no file or folder {data}.", "Check the path.")
-    error = unknown("data set", str(data), [DIGITS, *SOURCES, *SMALL])
+    error = unknown("data set", str(data), names())
     raise KithkinError(error.problem, f"{error.remedy} The path of your own npz file or picture folder will do too.")
 
 

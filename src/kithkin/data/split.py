@@ -54,6 +54,11 @@ class Split:
                 sha.update(positions.astype("<i8").tobytes())
         return sha.hexdigest()
 
+    def must_be(self, digest: str) -> None:
+        """Refuse to be another than a run began with."""
+        if self.digest() != digest:
+            raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+
     def revealed(self) -> Split:
         """The same split with every training picture labelled, for the fully supervised methods."""
         return Split(tuple(Share(share.train, share.train[:0], share.val, share.test) for share in self.shares))

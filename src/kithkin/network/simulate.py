@@ -66,8 +66,7 @@ def resume(path: Path, display: Display, where: Mapping[str, str | None]) -> Res
         terms, split = terms_from(json.dumps(manifest["terms"])), manifest["split_hash"]
     except (KeyError, TypeError, AttributeError) as e:
         raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None
-    if assemble(terms.config, terms.settings).digest() != split:
-        raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+    assemble(terms.config, terms.settings).split.must_be(split)
     return _play(terms, folder, display, split)
 
 

@@ -177,8 +177,7 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
         shown: list[list[str]] = []
         for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)]:
             cells = recipe.plan(plan)
-            grid = gather(cells, results)
-            if not grid.found or (names := [cell.file for cell in cells]) in shown:
+            if (names := [cell.file for cell in cells]) in shown or not (grid := gather(cells, results)).found:
                 continue
             shown.append(names)
             pages.append(page(name, grid, plan, level=2))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kithkin.compare import gains_over, harmed, worst_decile
-from kithkin.data.official import SMALL, SOURCES
+from kithkin.data.official import DIGITS, source_of
 from kithkin.paper.cells import Cell, Grid, Record
 from kithkin.paper.drawing import (
     COLOURS,
@@ -210,9 +210,10 @@ def features_draw(grid: Grid, plan: Plan) -> list[Block]:
 
 def _classes(record: Record) -> Sequence[str]:
     data = record["config"]["data"]
-    source = SMALL.get(data) or SOURCES.get(data)
-    found = SHORT_NAMES.get(source.name, source.classes) if source else ()
-    return found or [str(c) for c in range(len(record["confusion"]))]
+    if data == DIGITS:
+        return [str(c) for c in range(len(record["confusion"]))]
+    source = source_of(data)
+    return SHORT_NAMES.get(source.name, source.classes)
 
 
 # Fig. 11: confusion matrices

@@ -149,8 +149,7 @@ def resume(
     except (KeyError, TypeError, AttributeError, AssertionError) as e:
         raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None
     federation = assemble(config, settings)
-    if federation.split.digest() != split_hash:
-        raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+    federation.split.must_be(split_hash)
     now = {"classes": list(federation.names), "picture": list(federation.picture), "fingerprint": federation.fingerprint}
     if any(manifest.get(name, value) != value for name, value in now.items()):
         raise KithkinError("The data has other classes or pictures than when the run began.", "Bring back the same data files.")

@@ -47,8 +47,7 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
         raise KithkinError(f"{config.method} knows all labels: nothing is left to label.", "Name pictures to choose from.")
     dataset = load_data(config.data, config.data_folder)
     split = split_of(dataset, len(run.models.clients), config.alpha, config.seed, config.label_ratio)
-    if split.digest() != run.manifest["split_hash"]:
-        raise KithkinError("The data gives another split than when the run began.", "Bring back the same data files.")
+    split.must_be(run.manifest["split_hash"])
     share = split.shares[client.number]
     where = Path(config.data)
     files = listing(where).files if not is_official(config.data) and where.is_dir() else None
