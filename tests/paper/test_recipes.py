@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up import PLAN, put
 from PIL import Image
 
@@ -20,7 +22,7 @@ from kithkin.paper.cells import Cell, gather
 from kithkin.paper.drawing import Picture, png
 from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
 from kithkin.paper.recipes import RECIPES, page
-from kithkin.paper.tables import settled, tried
+from kithkin.paper.tables import GRID, SMALL_GRID, contenders, rates_of, settled, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
@@ -112,10 +114,22 @@ def test_the_best_rate_is_named_once_its_neighbours_are_known_to_be_worse(tmp_pa
     assert "| fashion-mnist | um | 80.0 | 75.0 | 50.0 | 25.0 | 0.0003 (the grid's edge) |" in text_of("tuning", tmp_path)
 
 
+@given(st.sampled_from([GRID, SMALL_GRID]), st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=6, max_size=6))
+def test_from_the_middle_outwards_one_go_settles_any_grid(rates: tuple[float, ...], accuracies: list[float]):
+    known: dict[float, float] = {}
+    for lr, accuracy in zip(rates, accuracies, strict=False):
+        if lr in contenders(known, rates):
+            known[lr] = accuracy
+    best = settled(known, rates)
+    assert best is not None
+    assert known[best] == max(known.values())
+
+
 def test_tuned_rates_are_those_that_the_committed_grid_settled():
     for asked, tables in ((PLAN, Plan("paper", "tuned")), (Plan("small"), Plan("small"))):
         grid = gather(RECIPES["tuning"].plan(asked), Path(__file__).parents[2] / "results")
-        found = {row: settled(known, grid.columns) for row in grid.rows if (known := tried(grid, row))}
+        rates = rates_of(asked)
+        found = {row: settled(known, rates) for row in grid.rows if (known := tried(grid, row))}
         choices = {row: best for row, best in found.items() if best}
         assert len(choices) >= 12
         for (data, method), best in choices.items():

@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -96,6 +96,10 @@ class Grid:
     def columns(self) -> list[Any]:
         return list(dict.fromkeys(column for _, column in self.wanted))
 
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for cells in self.wanted.values() for cell in cells]
+
     def at(self, row: Hashable, column: Hashable) -> list[Record]:
         return self.found.get((row, column), [])
 
@@ -173,8 +177,14 @@ def strangers(results: Path) -> list[str]:
     return told
 
 
-def fill(cells: Sequence[Cell], results: Path, minutes: float | None, quiet: bool) -> Filled:
-    """Run what is missing, in the given order, until the time is up."""
+def fill(
+    cells: Sequence[Cell],
+    results: Path,
+    minutes: float | None,
+    quiet: bool,
+    needless: Callable[[Cell], bool] = lambda cell: False,
+) -> Filled:
+    """Run what is missing, in the given order, until the time is up; `needless` is asked when a cell's turn comes."""
     until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
     missing: dict[Path, Cell] = {}
     took: dict[tuple[Any, ...], float] = {}  # seconds of the like
@@ -193,6 +203,8 @@ def fill(cells: Sequence[Cell], results: Path, minutes: float | None, quiet: boo
     with disk_errors(results, "Give another --results."):
         running.mkdir(parents=True, exist_ok=True)
     for number, (path, cell) in enumerate(missing.items(), 1):
+        if needless(cell):
+            continue
         begun = (running / cell.key / "manifest.json").exists()  # then it takes less
         if time.monotonic() + (0 if begun else took.get(_like(cell), 0)) >= until:
             filled.out_of_time += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import get_args
@@ -39,11 +40,13 @@ def list_recipes(results: Path = RESULTS) -> None:
         counts: list[str] = []
         before: list[Cell] = []
         for scale in scales:
-            grids = [recipe.plan(Plan(scale, rate, SEEDS[scale])) for rate in get_args(Rate)]
-            apart = grids[:1] if grids[0] == grids[1] else grids
-            there = " + ".join(str(len(gather(cells, results).records)) for cells in apart)
-            counts.append("the same" if grids[0] == before else f"{there} of {len(grids[0])}")
-            before = grids[0]
+            plans = [Plan(scale, rate, SEEDS[scale]) for rate in get_args(Rate)]
+            first, second = (recipe.plan(plan) for plan in plans)
+            apart = [first] if first == second else [first, second]
+            grids = [recipe.narrow(gather(cells, results), plan) for cells, plan in zip(apart, plans, strict=False)]
+            there = " + ".join(str(len(grid.records)) for grid in grids)
+            counts.append("the same" if first == before else f"{there} of {len(grids[0].cells)}")
+            before = first
         screen.add_row(name, f"{recipe.title} ({recipe.place})", *counts)
     Console().print(screen)
 
@@ -119,7 +122,7 @@ def regenerate(
         looks = _looks(plan)
         wanted = [replace(c, looks=looks.get(c.file, frozenset())) for c in chosen]
         wanted = [replace(c, config=replace(c.config, device=device)) for c in wanted] if device else wanted
-        filled = fill(wanted, results, budget, quiet)
+        filled = fill(wanted, results, budget, quiet, partial(_needless, wanted_by.get("tuning", ()), plan, results))
     else:
         filled = None
     folder = out or results / "drawn"
@@ -146,6 +149,13 @@ def _looks(plan: Plan) -> dict[str, frozenset[str]]:
         for cell in recipe.cells(replace(plan, seeds=1)):
             looks[cell.file] = looks.get(cell.file, frozenset()) | cell.looks
     return looks
+
+
+def _needless(tuning: Sequence[Cell], plan: Plan, results: Path, cell: Cell) -> bool:
+    """Whether a run tries a learning rate that can no longer be the best."""
+    rivals = [c for c in tuning if c.row == cell.row]
+    wanted = RECIPES["tuning"].narrow(gather(rivals, results), plan).cells
+    return cell.file in {c.file for c in rivals} - {c.file for c in wanted}
 
 
 def _tell(problems: Iterable[str]) -> None:
@@ -182,7 +192,8 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
             shown.append(names)
             pages.append(page(name, grid, plan, level=2))
             files |= {cell.file for cell in cells if (results / cell.file).exists()}
-            places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(cells)}"
+            grid = recipe.narrow(grid, plan)
+            places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(grid.cells)}"
             rate = "its own" if plan.reduced else plan.rate
             lines.append(f"| [{name}](#{name}{plan.stem}) | {plan.scale} | {rate} | {places} | {runs} |")
         if not pages:

@@ -22,6 +22,7 @@ class Recipe:
     words: str  # what differs from the paper, and why
     setting: str = ""  # where scale and learning rate are its own
     letter: str = "α"  # what the columns are, where they are numbers
+    narrow: Callable[[Grid, Plan], Grid] = lambda grid, plan: grid  # leaves out what the runs that are there make needless
 
     def plan(self, plan: Plan) -> list[Cell]:
         """All cells, the important ones first: every place with one seed before any with two."""
@@ -167,6 +168,7 @@ RECIPES: dict[str, Recipe] = {
         "lie. pFedMe chooses that of its inner steps. Tables and figures have other seeds than this grid.",
         f"{SHORT['*']} rounds, a tenth of the clients in each",
         letter="learning rate",
+        narrow=lambda grid, plan: tables.still_contended(grid, tables.rates_of(plan)),
     ),
 }
 
@@ -179,7 +181,7 @@ def recipe_of(name: str) -> Recipe:
 
 def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     """What was run, with what."""
-    wanted, found = sum(map(len, grid.wanted.values())), len(grid.records)
+    wanted, found = len(grid.cells), len(grid.records)
     machines = sorted({r["machine"]["device"] for r in grid.records})
     versions = sorted({r["kithkin"] for r in grid.records})
     by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if found else ""
@@ -189,7 +191,7 @@ def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
 
 def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
     """Which flags `--lr tuned` gives methods of this table beside their rate."""
-    runs = {(cell.config.data, cell.config.method) for cells in grid.wanted.values() for cell in cells}
+    runs = {(cell.config.data, cell.config.method) for cell in grid.cells}
     texts: list[str] = []
     for data, method in sorted(runs) if plan.rate == "tuned" else ():
         flags = {k: v for k, v in TUNED.get(data, {}).get(method, {}).items() if k != "lr"}
@@ -200,6 +202,7 @@ def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
 def page(name: str, grid: Grid, plan: Plan, level: int = 1) -> list[Block]:
     """One table or figure with all that is said of it; what it lacks is said once, below each figure or with the setting."""
     recipe = RECIPES[name]
+    grid = recipe.narrow(grid, plan)
     head = f"{'#' * level} {recipe.title} ({recipe.place})" + f' <a id="{name}{plan.stem}"></a>' * (level > 1)
     blocks = recipe.draw(grid, plan)
     pictured = any(isinstance(block, Picture) for block in blocks)

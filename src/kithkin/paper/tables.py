@@ -25,7 +25,7 @@ from kithkin.paper.measures import (
 )
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, TUNED, Plan
 
-GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from,
+GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from, from the middle outwards,
 SMALL_GRID = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4, 1e-1)  # and on small sets
 TUNING_SEED = 100
 PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one of its parts
@@ -189,14 +189,18 @@ def part_draw(grid: Grid, plan: Plan) -> list[Block]:
 
 
 # Ours: the learning rate of every method
+def rates_of(plan: Plan) -> tuple[float, ...]:
+    return SMALL_GRID if plan.scale == "small" else GRID
+
+
 def tuning_cells(plan: Plan) -> Iterator[Cell]:
     """The likely rates first, the slowest method last; one setting for all data sets, the same at both larger scales."""
     plan = plan if plan.reduced else Plan("short")
     methods = [*OURS, *(name for name in ALL if name not in (*OURS, "pfedme")), "pfedme"]
     methods = methods[:: len(methods) - 1] if plan.scale == "smoke" else methods
-    sets = {"smoke": MAIN[:1], "small": MAIN}.get(plan.scale, (*MAIN, "organamnist"))
+    sets = {"smoke": MAIN[:1], "small": (*MAIN, *MEDICAL)}.get(plan.scale, (*MAIN, "organamnist"))
     for data in sets:
-        for lr in SMALL_GRID if plan.scale == "small" else GRID:
+        for lr in rates_of(plan):
             for method in methods:
                 own: dict[str, Any] = {"lr": lr}
                 if not plan.reduced:
@@ -207,15 +211,16 @@ def tuning_cells(plan: Plan) -> Iterator[Cell]:
 
 
 def tuning_draw(grid: Grid, plan: Plan) -> list[Block]:
+    rates = sorted(rates_of(plan))
     lines: list[list[str]] = []
     for row in grid.rows:
         known = tried(grid, row)
         if known:
-            best = settled(known, grid.columns)
-            shown = (f"{100 * known[lr]:.1f}" if lr in known else "" for lr in sorted(grid.columns))
-            edge = " (the grid's edge)" if best in (min(grid.columns), max(grid.columns)) else ""
+            best = settled(known, rates)
+            shown = (f"{100 * known[lr]:.1f}" if lr in known else "" for lr in rates)
+            edge = " (the grid's edge)" if best in (rates[0], rates[-1]) else ""
             lines.append([*row, *shown, f"{best:g}{edge}" if best else "not settled"])
-    heads = ["", "method", *(f"{lr:g}" for lr in sorted(grid.columns)), "best"]
+    heads = ["", "method", *(f"{lr:g}" for lr in rates), "best"]
     return [f"Largest mean validation accuracy (%) of any evaluation, α = 0.5, seed {TUNING_SEED}:", table(heads, lines)]
 
 
@@ -225,12 +230,30 @@ def tried(grid: Grid, row: Any) -> dict[float, float]:
     return {lr: values[0] for lr, values in found.items() if values}
 
 
-def settled(known: dict[float, float], rates: Sequence[float] = GRID) -> float | None:
-    """The best rate, once its neighbours in the grid are known to be worse: what lies beyond them need not be run.
+def settled(known: dict[float, float], rates: Sequence[float]) -> float | None:
+    """The best rate, once its neighbours in the grid are known to be worse.
 
-    >>> settled({1e-3: 0.8, 3e-3: 0.9}), settled({1e-3: 0.8, 3e-3: 0.9, 1e-2: 0.7})
+    >>> settled({1e-3: 0.8, 3e-3: 0.9}, GRID), settled({1e-3: 0.8, 3e-3: 0.9, 1e-2: 0.7}, GRID)
     (None, 0.003)
     """
-    rates, best = sorted(rates), max(known, key=lambda lr: known[lr])
-    at = rates.index(best)
-    return best if known.keys() >= set(rates[max(0, at - 1) : at + 2]) else None
+    return max(known, key=lambda lr: known[lr]) if known.keys() >= contenders(known, rates) else None
+
+
+def contenders(known: dict[float, float], rates: Sequence[float]) -> set[float]:
+    """The best rate that is known and its neighbours in the grid, beyond which none need be tried; all, if none is known.
+
+    >>> sorted(contenders({1e-3: 0.9, 3e-3: 0.8}, GRID)), len(contenders({}, GRID))
+    ([0.0003, 0.001, 0.003], 4)
+    """
+    if not known:
+        return set(rates)
+    rates = sorted(rates)
+    at = rates.index(max(known, key=lambda lr: known[lr]))
+    return set(rates[max(0, at - 1) : at + 2])
+
+
+def still_contended(grid: Grid, rates: Sequence[float]) -> Grid:
+    """Without the places that what is there makes needless."""
+    rivals = {row: contenders(tried(grid, row), rates) for row in grid.rows}
+    wanted = {(row, lr): cells for (row, lr), cells in grid.wanted.items() if (row, lr) in grid.found or lr in rivals[row]}
+    return replace(grid, wanted=wanted)
