@@ -1,7 +1,5 @@
 """A method of one's own: FedAvg with momentum on the server (FedAvgM: Hsu, Qi, Brown, 2019), here with FixMatch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,9 +13,9 @@ class Settings(AvgSettings):
     """beta, how much of the last rounds' movement the global model keeps."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Moving(Global):
-    speed: Tensor | float = 0.0
+    speed: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,15 +23,17 @@ class FedAvgM(FedAvg):
     push: float = 0.9
 
     def open(self, clients: int, w0: Tensor) -> Moving:
-        return Moving(w0)
+        return Moving(w0, speed=w0 * 0)
 
     def merge(self, server: Moving, replies: dict[int, Reply], round: int) -> Moving:
-        speed = self.push * server.speed + super().merge(server, replies, round).w - server.w
+        speed = super().merge(server, replies, round).w - server.w
+        speed[: self.trained] += self.push * server.speed[: self.trained]  # a variance must not overshoot
         return Moving(server.w + speed, speed=speed)
 
 
 def make(settings: Settings, at: Setting) -> FedAvgM:
-    return FedAvgM(**vars(METHODS["fixavg"].make(settings, at)), push=settings.push)
+    fixavg = vars(METHODS["fixavg"].make(settings, at))
+    return FedAvgM(**fixavg | {"trained": at.layout.trained, "push": settings.push})
 
 
 FEDAVGM = Entry("FedAvg with FixMatch and momentum on the server", Settings(), make, states=(Moving,))

@@ -17,7 +17,7 @@ from kithkin.data.official import SMALL, SOURCES
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
 from kithkin.methods import METHODS, FedAvg, check, method_for
-from kithkin.nets import layout_of
+from kithkin.nets import Anatomy, layout_of
 
 PAPERS = {
     "clients": 100, "sample_rate": 0.1, "rounds": 200, "epochs": 5, "batch_size": 64, "lr": 1e-4, "momentum": 0.9, "width": 64,
@@ -76,7 +76,7 @@ def test_resolving_leaves_nothing_open_and_is_lawful(data: str, preset: Any):
 )
 def test_ones_own_word_on_mirroring_wins_over_what_is_known_of_the_data_set(flip: Any, usual: bool, mirrored: bool):
     config = RunConfig(method="fixavg", flip=flip).resolved()
-    method = method_for(config, METHODS["fixavg"].settings, layout_of(nn.Linear(2, 2)), usual, torch.device("cpu"))
+    method = method_for(config, METHODS["fixavg"].settings, Anatomy(layout_of(nn.Linear(2, 2))), usual, torch.device("cpu"))
     assert isinstance(method, FedAvg)
     assert method.recipe.flip is mirrored
 

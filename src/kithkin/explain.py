@@ -20,7 +20,7 @@ from kithkin.methods.fedavg import FedAvg
 from kithkin.methods.mix import Mix
 from kithkin.methods.um import Um
 from kithkin.methods.um_plus import UmPlus
-from kithkin.nets import Layout, builder, has_dropout, layout_of
+from kithkin.nets import Layout, anatomy_of, builder
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,9 @@ def explain(config: RunConfig, settings: Any) -> None:
         shape = data.images.shape[1:]
     check(settings, some(config.clients))
     classes = len(data.classes)
-    module = builder(config.model, shape, classes, some(config.width))()
-    facts = (classes, has_dropout(module), shape[1] == 1)
-    layout = layout_of(module)
-    method = method_for(config, settings, layout, data.flip, torch.device("cpu"), *facts)
+    network = anatomy_of(builder(config.model, shape, classes, some(config.width)), shape, classes)
+    layout = network.layout
+    method = method_for(config, settings, network, data.flip, torch.device("cpu"))
     if not isinstance(method, FedAvg | Mix | Um | UmPlus):
         raise KithkinError(
             f"What {config.method} shares is not known before it runs.", "The summary of a run tells its bytes by cause."

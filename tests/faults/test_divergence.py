@@ -1,4 +1,4 @@
-"""A loss that is not a number stops the run and names the client and the round."""
+"""A loss, or an answer, that is not a number stops the run and names the client and the round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tiny_runs import argv, checkpoints, lines, start
 
 from kithkin.cli import main
 from kithkin.errors import KithkinError
-from kithkin.federation import cohort
+from kithkin.federation import DivergedError, cohort
 from kithkin.methods.base import Brief, Client, Reply
 from kithkin.methods.fedavg import FedAvg
 
@@ -28,6 +28,23 @@ def test_a_learning_rate_that_is_far_too_large_stops_the_run(
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(rf"error: The loss of client \d {where} is not a number: .* smaller --lr.*\n", err)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "flags"),
+    [
+        ("fixavg-ft", {"finetune_lr": 1e30}),
+        ("um-plus", {"tune_lr": 1e30}),
+        ("fedavg-sl", {"lr": 1e20, "rounds": 1}),
+    ],
+)
+def test_a_model_that_answers_nothing_is_not_judged(tmp_path: Path, method: str, flags: dict[str, Any]):
+    """Its answers would count as the first class. In the last step of a visit no loss tells of it."""
+    one_step = {"epochs": 1, "batch_size": 1024}
+    with pytest.raises(DivergedError, match=r"What the model of client \d answers in round 1 is not a number"):
+        start(tmp_path / "run", method, **one_step, **flags)
+    assert lines(tmp_path / "run" / "marks.jsonl") == []
     assert not (tmp_path / "run" / "summary.json").exists()
 
 

@@ -15,10 +15,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "momentum.py"
 
 
 def test_it_moves_as_its_equation_says():
-    """v <- beta v + (mean - w), w <- w + v."""
+    """v <- beta v + (mean - w), w <- w + v; norm statistics are the mean's."""
     entry = entry_of(f"{EXAMPLE}:FEDAVGM")
     method = entry.make(type(entry.settings)(push=0.5), SETTING)
-    size = SETTING.layout.size
+    size, trained = SETTING.layout.size, SETTING.layout.trained
 
     def upload(k: int, w: float, examples: int) -> Reply:
         return Reply(None, (Parcel("upload", k, 1, torch.full((size,), w), size),), examples)
@@ -27,9 +27,11 @@ def test_it_moves_as_its_equation_says():
     server = method.merge(server, {0: upload(0, 1.0, 3), 1: upload(1, 5.0, 1)}, 1)  # the mean is 2
     assert server.w.unique().item() == 2
     server = method.merge(server, {0: upload(0, 3.0, 1)}, 2)  # v = 0.5 * 2 + (3 - 2)
-    assert server.w.unique().item() == 4
+    assert server.w[:trained].unique().item() == 4
+    assert server.w[trained:].unique().item() == 3
     server = method.merge(server, {0: upload(0, 9.0, 0)}, 3)  # nobody learnt anything: it rolls on, v = 0.5 * 2
-    assert server.w.unique().item() == 5
+    assert server.w[:trained].unique().item() == 5
+    assert server.w[trained:].unique().item() == 3
 
 
 @pytest.mark.parametrize("words", [["--methods", "um", "OWN"], ["--methods=OWN"], ["--out", "x", "--methods=OWN", "--quiet"]])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kithkin.errors import KithkinError
-from kithkin.nets import Network, builder, has_dropout
+from kithkin.nets import Network, anatomy_of, builder
 
 GREY = (1, 8, 8)
 
@@ -81,6 +81,38 @@ class TimeFirst(Wraps):
         return self.head(self.drop(tokens).transpose(0, 1).flatten(1))
 
 
+class Remembers(Wraps):
+    """What it saw last changes what it answers next; with `buffer` it keeps that in a buffer that is no float."""
+
+    def __init__(self, buffer: bool = False) -> None:
+        super().__init__()
+        self.seen = None
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64) if buffer else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.count is not None:
+            self.count += self.training
+            return super().forward(x) * (1 + self.count)
+        if self.training:
+            self.seen = x.mean(0) if self.seen is None else (self.seen + x.mean(0)) / 2
+        return super().forward(x if self.seen is None else x - self.seen)
+
+
+class DropsEarly(Wraps):
+    def __init__(self) -> None:
+        super().__init__()
+        self.early, self.late = nn.Dropout(0.5), nn.Dropout(0.1)
+
+    def trunk(self, x: Tensor) -> Tensor:
+        return self.early(self.body(x.flatten(1)))
+
+    def tail(self, x: Tensor) -> Tensor:
+        return self.head(self.late(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tail(self.trunk(x))
+
+
 class Halves(Wraps):
     def trunk(self, x: Tensor) -> Tensor:
         return self.body(x.flatten(1))
@@ -121,10 +153,15 @@ UNFIT: list[tuple[Any, str, str]] = [
     (lambda **_: nn.Sequential(nn.AlphaDropout(), plain()), "AlphaDropout", "nn.Dropout"),
     (lambda **_: TimeFirst(), "A dropout layer got 4 rows for 6 pictures", "along the first dimension"),
     (lambda **_: Halves(), "tail(trunk(x)) is not forward(x)", "Name those parts otherwise"),
+    (lambda **_: DropsEarly(), "its trunk has a dropout layer", "Let the tail begin with it"),
+    (lambda **_: Remembers(), "it remembers pictures elsewhere", "float32 buffers"),
+    (lambda **_: Remembers(buffer=True), "it remembers pictures elsewhere", "float32 buffers"),
 ]
 
 
-@pytest.mark.parametrize(("build", "problem", "remedy"), UNFIT, ids=[problem for _, problem, _ in UNFIT])
+@pytest.mark.parametrize(
+    ("build", "problem", "remedy"), UNFIT, ids=[f"{i} {problem}" for i, (_, problem, _) in enumerate(UNFIT)]
+)
 def test_an_unfit_network_is_a_mistake_with_a_remedy(mine: Any, build: Any, problem: str, remedy: str):
     mine.build = build
     with pytest.raises(KithkinError) as e:
@@ -141,9 +178,35 @@ def test_a_network_that_is_not_there_or_does_not_fit_is_a_mistake(model: str, sh
 
 
 def test_dropout_is_found_by_type_and_only_where_it_drops():
-    assert has_dropout(plain())
-    assert has_dropout(nn.Sequential(nn.Dropout2d(0.1)))
-    assert not has_dropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0)))
+    for layer, drops in ((nn.Dropout(0.5), True), (nn.Dropout2d(0.1), True), (nn.Dropout(0.0), False), (nn.ReLU(), False)):
+        network = nn.Sequential(layer, nn.Flatten(), nn.Linear(64, 10))
+        assert anatomy_of(lambda network=network: network, GREY, 10).dropout == drops
+
+
+def test_signals_are_known_by_their_shape():
+    assert anatomy_of(lambda: nn.Sequential(nn.Flatten(), nn.Linear(8, 10)), (1, 1, 8), 10).signals
+    assert not anatomy_of(plain, GREY, 10).signals
+
+
+@pytest.mark.parametrize(
+    ("after", "is_open"),
+    [
+        (None, True),
+        (lambda x: x.log_softmax(1), True),  # all logits move by one number more: no answer changes
+        (lambda x: 8 * x, False),
+        (lambda x: x.roll(1, 1), False),
+        (torch.tanh, False),
+    ],
+)
+def test_a_bias_is_open_if_what_is_added_to_it_is_added_to_the_logits(after: Any, is_open: bool):
+    assert anatomy_of(lambda: Wraps(after=after), GREY, 10).open_bias == is_open
+
+
+def test_a_bias_that_is_not_there_or_of_another_layer_is_not_open():
+    assert not anatomy_of(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False)), GREY, 10).open_bias
+    backwards = Wraps()
+    backwards.last = nn.Linear(16, 10)  # defined last, and not asked
+    assert not anatomy_of(lambda: backwards, GREY, 10).open_bias
 
 
 def test_a_transformer_layer_drops_in_evaluation(mine: Any):

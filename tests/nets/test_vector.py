@@ -7,6 +7,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from kithkin.errors import KithkinError
 from kithkin.nets import Layout, Network, ResNet9, dropouts, initial_vector, layout_of
@@ -129,6 +130,18 @@ def test_heads_count_convolutions_and_leave_norms_out():
     }
     assert torch.equal(layout.head(99), layout.head(4))
     assert not (layout.head(4) & layout.norm).any()
+
+
+def test_what_a_weight_is_computed_from_belongs_to_its_layer():
+    net = nn.Sequential(nn.Linear(4, 3), weight_norm(nn.Linear(3, 2)))
+    layout = layout_of(net)
+    weight = {f"1.parametrizations.weight.original{i}" for i in (0, 1)}
+    assert names(layout, layout.head(1)) == {"1.bias", *weight}
+    assert layout.bias
+    assert layout.bias.name == "1.bias"
+    normed = layout_of(nn.Sequential(nn.Linear(4, 3), weight_norm(nn.LayerNorm((2, 2)))))
+    assert names(normed, normed.norm) == {"1.bias", *weight}
+    assert layout_of(nn.Sequential(spectral_norm(nn.Linear(3, 2, bias=False)))).bias is None  # it has flat buffers
 
 
 def test_a_network_without_layers_has_no_head():

@@ -48,6 +48,19 @@ class Backwards(Net):  # its classifier is not the layer defined last
         del self.body
         self.body = body
 
+class Louder(Net):
+    def forward(self, x):
+        return 8 * super().forward(x)
+
+class Tied(Net):
+    def __init__(self, size, classes):
+        super().__init__(size, classes, bias=False)
+        first = nn.Linear(12, classes, bias=False)
+        last = self.head
+        del self.head
+        self.first, self.head = first, last
+        self.head.weight = first.weight
+
 class Bare(nn.Module):
     def __init__(self, size, classes):
         super().__init__()
@@ -61,6 +74,8 @@ def still(channels, classes, size): return Net(size, classes, dropout=0)
 def normless(channels, classes, size): return Net(size, classes, norm=False)
 def unbiased(channels, classes, size): return Net(size, classes, bias=False)
 def backwards(channels, classes, size): return Backwards(size, classes)
+def louder(channels, classes, size): return Louder(size, classes)
+def tied(channels, classes, size): return Tied(size, classes)
 def bare(channels, classes, size): return Bare(size, classes)
 """
 
@@ -135,6 +150,9 @@ REFUSED = [
     ("um-plus", "backwards", "(body.weight) gives 12 numbers for 10 classes", "the last layer that the network defines"),
     ("fedper", "backwards", "(body.weight) gives 12 numbers for 10 classes", "the last layer that the network defines"),
     ("lg-fedavg", "backwards", "(body.weight) gives 12 numbers for 10 classes", "the last layer that the network defines"),
+    ("um-plus", "louder", "does not reach its logits unchanged", "return what it gives as it is"),
+    ("fedper", "tied", "has no weight of its own", "Let the classifier have its own"),
+    ("lg-fedavg", "tied", "has no weight of its own", "Let the classifier have its own"),
     ("fedper", "bare", "no linear or convolution layer", "nn.Linear"),
     ("lg-fedavg", "bare", "no linear or convolution layer", "nn.Linear"),
     ("fedper --personal-layers 2", "net", "--personal-layers is 2", "Give another"),

@@ -139,6 +139,7 @@ def test_without_labels_it_is_helped_and_says_that_nothing_can_be_told(finished:
         ("um", ["--data", "mine.npz", "--epochs", "0"], "--epochs is 0"),
         ("um", ["--data", "mine.npz", "--label-ratio", "2"], "label ratio 2"),
         ("um", ["--data", "mine.npz", "--lr", "1e30"], "training diverged"),
+        ("um-plus", ["--data", "mine.npz", "--lr", "1e30"], "training diverged"),
     ],
 )
 def test_mistakes_leave_no_model(finished: Finished, kith: Any, method: str, words: list[str], message: str):

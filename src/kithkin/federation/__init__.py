@@ -1,8 +1,8 @@
 """The round: who is visited, what travels, what is counted, what is evaluated."""
 
-from kithkin.federation.courier import Courier, Exam, LocalCourier, Marks, sit
+from kithkin.federation.courier import Courier, DivergedError, Exam, LocalCourier, Marks, sit
 from kithkin.federation.ledger import Ledger, paper_costs
-from kithkin.federation.round import DivergedError, World, cohort, cohort_size, mean_accuracy, open_world, play
+from kithkin.federation.round import World, cohort, cohort_size, mean_accuracy, open_world, play
 
 __all__ = [
     "Courier",

@@ -24,6 +24,16 @@ class Exam:
     val: int  # how many of them are for validation
 
 
+class DivergedError(KithkinError):
+    """Who goes on with such a run meets the same again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is not a number: training diverged.",
+            "Give a smaller --lr (or --finetune-lr, --tune-lr); `kithkin resume` would meet the same again.",
+        )
+
+
 @dataclass(frozen=True)
 class Marks:
     """Each client's accuracy; NaN where it has no such pictures."""
@@ -71,17 +81,21 @@ class LocalCourier:
         each = zip(self.clients, states, self.exams, strict=True)
         sittings = [sit(method, server, client, state, exam, round) for client, state, exam in each]
         marks = torch.stack([marks for _, marks in together(sittings, self.compute.work)]).tolist()
-        return Marks([val for val, _ in marks], [test for _, test in marks])
+        for client, (_, _, sound) in zip(self.clients, marks, strict=True):
+            if not sound:
+                raise DivergedError(f"What the model of client {client.number} answers in round {round}")
+        return Marks([val for val, _, _ in marks], [test for _, test, _ in marks])
 
 
 async def sit(method: Method, server: Any, client: Client, state: Any, exam: Exam, round: int) -> tuple[list[Tensor], Tensor]:
-    """A client's personal models, and its validation and test accuracy."""
+    """A client's personal models, its validation and test accuracy, and whether all its answers are numbers."""
     models = expect(Sequence, await expect(Coroutine, method.personal(server, client, state, round), "personal"), "personal")
     for w in models or [None]:
         expect(Tensor, w, "personal")
     answers = await all_of([Predict(w, client.images, exam.rows) for w in models])
-    right = (torch.stack(answers).mean(0).argmax(1) == exam.classes).float()
-    return models, torch.stack([right[: exam.val].mean(), right[exam.val :].mean()])
+    answer = torch.stack(answers).mean(0)
+    right = (answer.argmax(1) == exam.classes).float()
+    return models, torch.stack([right[: exam.val].mean(), right[exam.val :].mean(), answer.isfinite().all().float()])
 
 
 def expect(kind: type[Any], given: Any, where: str) -> Any:

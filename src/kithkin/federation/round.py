@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from kithkin import rng
-from kithkin.errors import KithkinError
-from kithkin.federation.courier import Courier, expect
+from kithkin.federation.courier import Courier, DivergedError, expect
 from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Labels, Method
 
@@ -60,18 +59,11 @@ def play(method: Method, courier: Courier, world: World, trained: set[int]) -> t
     return World(t, method.merge(world.server, replies, t), states, world.ledger.add(courier.bill())), labels
 
 
-class DivergedError(KithkinError):
-    """Who goes on with such a run meets the same again."""
-
-
 def _check_losses(losses: dict[int, Tensor], t: int) -> None:
     if losses and not torch.stack(list(losses.values())).isfinite().all():
         k = next(k for k, loss in losses.items() if not loss.isfinite())
         where = f"in round {t}" if t else "in the warm-up"
-        raise DivergedError(
-            f"The loss of client {k} {where} is not a number: training diverged.",
-            "Give a smaller --lr; `kithkin resume` would meet the same again.",
-        )
+        raise DivergedError(f"The loss of client {k} {where}")
 
 
 def mean_accuracy(values: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -38,7 +38,7 @@ from kithkin.methods.settings import (
 )
 from kithkin.methods.um import Newest, Pool, Um, UmState
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus, bias_of
-from kithkin.nets import Layout
+from kithkin.nets import Anatomy, Layout
 
 STATES = (Commons, Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, PlusState, Pool, Score, UmState)
 """Every class that server and client states are made of: what a checkpoint may hold."""
@@ -56,6 +56,7 @@ class Setting:
     classes: int | None = None  # left out, the last layer is taken to have one number for each
     dropout: bool = True  # whether the network has any
     signals: bool = False  # the data are no pictures
+    open_bias: bool = True  # what is added to the last layer's bias is added to the logits
 
 
 def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: Setting, **more: Any) -> Recipe:
@@ -108,13 +109,19 @@ def _um(s: UmSettings | UmPlusSettings, at: Setting, **more: Any) -> Um:
 
 def _um_plus(s: UmPlusSettings, at: Setting) -> UmPlus:
     _need_head(at)
+    bias = bias_of(at.layout)
+    if not at.open_bias:
+        raise KithkinError(
+            "What UM+ adds to the bias of the network's last layer does not reach its logits unchanged.",
+            "Let the classifier be the last layer that the network defines, and return what it gives as it is.",
+        )
     auto = s.views == "auto"
     um = _um(s, at, views="plain" if auto else s.views, moved=s.moved)
     moved = replace(um.recipe, views="weak") if auto and at.training.flip and not at.signals else um.recipe
     tune = _before_evaluation(um.recipe, s.tune_epochs, s.tune_lr) if s.tune_epochs else None
     return UmPlus(
         um,
-        bias_of(at.layout),
+        bias,
         s.threshold,
         s.smoothing,
         s.window,
@@ -219,16 +226,14 @@ def entry_of(name: str) -> Entry:
 def method_for(
     config: RunConfig,
     settings: Any,
-    layout: Layout,
+    network: Anatomy,
     flip: bool,
     device: torch.device,
-    classes: int | None = None,
-    dropout: bool = True,
-    signals: bool = False,
 ) -> Method:
-    """The method that a resolved config asks for, on a network of this layout; `flip` is what is known of the data set."""
+    """The method that a resolved config asks for, on such a network; `flip` is what is known of the data set."""
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, config.flips(flip))
-    setting = Setting(layout, training, some(config.rounds), config.seed, device, classes, dropout, signals)
+    known = {f.name: getattr(network, f.name) for f in fields(network)}
+    setting = Setting(training=training, rounds=some(config.rounds), seed=config.seed, device=device, **known)
     return entry_of(config.method).make(settings, setting)
 
 

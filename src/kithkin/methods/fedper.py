@@ -7,6 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from kithkin.config import bad
+from kithkin.errors import KithkinError
 from kithkin.methods.fedavg import FedAvg
 from kithkin.nets import Layout
 
@@ -20,4 +21,10 @@ def part_of(layout: Layout, layers: int, flag: str) -> Tensor:
     depth = max((slot.layer for slot in layout.slots), default=0)
     if layers >= depth > 0:
         raise bad(flag, layers, f"must be below {depth}, the network's number of layers, or there is no body")
-    return layout.head(layers)
+    mask = layout.head(layers)
+    if not any(0 < slot.layer <= layers and len(slot.shape) > 1 for slot in layout.slots):
+        raise KithkinError(
+            "The network's last layer has no weight of its own: it shares that of an earlier one.",
+            "Let the classifier have its own, or take a method that needs no head.",
+        )
+    return mask

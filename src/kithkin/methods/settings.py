@@ -36,7 +36,7 @@ class ListSettings(WarmSettings):
     search_rounds: int = 30
     """F, search in rounds before this one."""
     refresh_every: int = 10
-    """nu, fetch newer versions of the helpers every so many rounds."""
+    """nu, fetch newer versions of the helpers every so many rounds; while searching, not of the R least related."""
     relation: Terms = "both"
     """Which terms of the relation (13) count."""
 

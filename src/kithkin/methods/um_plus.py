@@ -223,9 +223,8 @@ def pool_in(server: object) -> Pool | None:
 
 def bias_of(layout: Layout) -> slice:
     """Where the last layer's bias lies."""
-    for slot in layout.slots:
-        if slot.layer == 1 and len(slot.shape) == 1:
-            return slice(slot.start, slot.stop)
+    if slot := layout.bias:
+        return slice(slot.start, slot.stop)
     raise KithkinError(
         "The network's last layer has no bias, where UM+ puts class priors.", "Give it one, or take another method."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,8 @@ from torch import Tensor, nn
 
 from kithkin import own
 from kithkin.errors import KithkinError, unknown
-from kithkin.nets.dropout import dropouts
 from kithkin.nets.resnet9 import ResNet9
-from kithkin.nets.vector import Network
+from kithkin.nets.vector import Layout, Network
 
 Build = Callable[[], nn.Module]
 RESNET9 = "resnet9"
@@ -70,9 +70,37 @@ def build_own(model: str, channels: int, classes: int, size: tuple[int, int]) ->
     return module
 
 
-def has_dropout(module: nn.Module) -> bool:
-    """Whether MC-dropout has anything to drop."""
-    return any(layer.dropped for layer in dropouts(module))
+@dataclass(frozen=True)
+class Anatomy:
+    """What methods go by of a network that sees some data."""
+
+    layout: Layout
+    classes: int | None = None  # left out, the last layer is taken to have one number for each
+    dropout: bool = True  # whether MC-dropout has anything to drop
+    signals: bool = False  # the data are no pictures
+    open_bias: bool = True  # what is added to the last layer's bias is added to the logits, up to a number that all share
+
+
+def anatomy_of(build: Build, shape: tuple[int, int, int], classes: int) -> Anatomy:
+    with torch.random.fork_rng(devices=[]):
+        network = Network(build, torch.device("cpu"))
+    drops = any(layer.dropped for layer in network.drops)
+    return Anatomy(network.layout, classes, drops, shape[1] == 1, has_open_bias(network, shape))
+
+
+@torch.no_grad()
+def has_open_bias(network: Network, shape: tuple[int, int, int]) -> bool:
+    bias = network.layout.bias
+    if not bias:
+        return False
+    network.module.eval()
+    x = torch.linspace(-1, 1, 3 * torch.Size(shape).numel()).view(3, *shape)
+    before, added = network(x), torch.linspace(-1, 1, bias.shape[0])
+    if before.shape[1] != len(added):
+        return False
+    network.w[bias.start : bias.stop] += added
+    far = network(x) - before - added
+    return torch.allclose(far, far.mean(1, keepdim=True), atol=1e-3)
 
 
 def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int) -> None:
@@ -104,6 +132,18 @@ def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int)
                 )
             return answer
 
+        start = torch.empty_like(network.w)
+        network.save(start)
+
+        def answers_anew() -> Tensor:
+            """In training and in evaluation, of the network as it was built."""
+            parts: list[Tensor] = []
+            for training in (True, False):
+                network.load(start)
+                network.module.train(training)
+                parts.append(network(x))
+            return torch.cat(parts)
+
         network.module.train()
         before = torch.get_rng_state()
         ask(lambda: network(x), 3, "in training")
@@ -115,6 +155,14 @@ def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int)
         if not network(x).requires_grad:
             raise bad(
                 "nothing in it can be trained", "Let parameters require gradients, and do not detach what `forward` returns."
+            )
+        first = ask(answers_anew, 6, "in training or evaluation")
+        network.module.train()
+        ask(lambda: network(x / 2), 3, "in training")
+        if not torch.allclose(first, ask(answers_anew, 6, "in training or evaluation"), rtol=1e-4, atol=1e-6, equal_nan=True):
+            raise bad(
+                "it remembers pictures elsewhere than in parameters and float buffers, so that no run could be repeated",
+                "Keep what it learns in parameters or float32 buffers.",
             )
         network.module.eval()
         plain = ask(lambda: network(x), 3, "in evaluation")
@@ -129,7 +177,12 @@ def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int)
             if not torch.allclose(plain, ask(in_parts, 3, "as tail(trunk(x))"), atol=1e-4):
                 raise bad("tail(trunk(x)) is not forward(x)", "Name those parts otherwise, or make them say the same.")
         if any(drop.dropped for drop in network.drops):
-            ask(lambda: network.passes(x, torch.arange(6).view(2, 3)).flatten(0, 1), 6, "under MC-dropout")
+            keys = torch.arange(6)
+            passes = ask(lambda: network.passes(x, keys.view(2, 3)).flatten(0, 1), 6, "under MC-dropout")
+            with network.throwing(keys):
+                whole = ask(lambda: network(x.repeat(2, 1, 1, 1)), 6, "under MC-dropout")
+            if not torch.allclose(passes, whole, atol=1e-4, equal_nan=True):
+                raise bad("its trunk has a dropout layer, which MC-dropout would pass by", "Let the tail begin with it.")
 
 
 def _check_tensors(module: nn.Module, bad: Callable[[str, str], KithkinError]) -> None:

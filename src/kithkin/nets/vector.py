@@ -77,27 +77,40 @@ class Layout:
             raise KithkinError("The network has no linear or convolution layer.", "Give it a classifier, e.g. nn.Linear.")
         return self.mask(lambda s: 0 < s.layer <= layers)
 
+    @property
+    def bias(self) -> Slot | None:
+        """The bias of the last linear or convolution layer, if it has one."""
+        return next((s for s in self.slots if s.layer == 1 and s.trained and len(s.shape) == 1), None)
+
 
 def layout_of(module: nn.Module) -> Layout:
     """Lay out a network's tensors; a tensor that two layers share is laid out once."""
-    owners = [m for m in module.modules() if isinstance(m, LAYERS)]
-    depth = {id(m): len(owners) - i for i, m in enumerate(owners)}
-    found: list[tuple[str, Tensor, bool, nn.Module]] = []
+    modules = dict(module.named_modules())
+    layers = [name for name, m in modules.items() if isinstance(m, LAYERS)]
+    depth = {name: len(layers) - i for i, name in enumerate(layers)}
+    found: list[tuple[str, Tensor, bool, str]] = []
     seen: set[int] = set()
     for trained in (True, False):
-        for prefix, owner in module.named_modules():
+        for prefix, owner in modules.items():
             own = owner.named_parameters(recurse=False) if trained else owner.named_buffers(recurse=False)
             for name, tensor in own:
                 if tensor.is_floating_point() and id(tensor) not in seen:
                     seen.add(id(tensor))
-                    found.append((f"{prefix}.{name}".lstrip("."), tensor, trained, owner))
+                    found.append((f"{prefix}.{name}".lstrip("."), tensor, trained, part_with(prefix, modules)))
     slots: list[Slot] = []
     start = 0
     for name, tensor, trained, owner in found:
         stop = start + tensor.numel()
-        slots.append(Slot(name, tensor.shape, start, stop, trained, isinstance(owner, NORMS), depth.get(id(owner), 0)))
+        slots.append(Slot(name, tensor.shape, start, stop, trained, isinstance(modules[owner], NORMS), depth.get(owner, 0)))
         start = stop
     return Layout(tuple(slots))
+
+
+def part_with(name: str, modules: dict[str, nn.Module]) -> str:
+    """The layer or norm that a module is, or is a part of, as what a weight is computed from; if none, the whole network."""
+    while name and not isinstance(modules[name], (*LAYERS, *NORMS)):
+        name = name.rpartition(".")[0]
+    return name
 
 
 def read(module: nn.Module, layout: Layout) -> Tensor:
@@ -162,7 +175,7 @@ class Network:
             prefix, _, name = slot.name.rpartition(".")
             tensor = cast(Tensor, getattr(owners[prefix], name))
             if slot.trained:
-                if self.low is not None and slot.layer:
+                if self.low is not None and isinstance(owners[prefix], LAYERS):
                     tensor.data = lows[i]
                 else:
                     tensor.data, tensor.grad = view, grads[i]

@@ -224,10 +224,13 @@ class Site:
             with one_thread(self.device):
                 sitting = sit(self.craft.method, server, client, state, held.exam, note["round"])
                 ((own, marks),) = together([sitting], self._compute().work)
+            val, test, sound = marks.tolist()
+            if not sound:
+                raise RefusedError(f"Training at {self.name} diverged by round {note['round']}.", "Agree on a smaller lr.")
             with self.disk():
                 write_models(self.state / "models.safetensors", {client.number: own}, Pooled())
                 write_json(self.state / "manifest.json", self._manifest())
-        val, test = (None if mark != mark else mark for mark in marks.tolist())
+        val, test = (None if mark != mark else mark for mark in (val, test))
         return self.wire.seal({"client": note["client"], "round": note["round"], "val": val, "test": test})
 
     def _manifest(self) -> dict[str, Any]:

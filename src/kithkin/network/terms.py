@@ -20,7 +20,7 @@ from kithkin.data.own import LARGEST, SMALLEST
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import settle
 from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
-from kithkin.nets import Build, Network, builder, initial_vector, layout_of
+from kithkin.nets import Build, Network, anatomy_of, builder, initial_vector
 from kithkin.network.papers import read_toml
 from kithkin.own import is_own
 
@@ -123,7 +123,8 @@ class Craft:
 def craft_of(terms: Terms, device: torch.device) -> Craft:
     config = terms.config
     build = builder(config.model, terms.shape, len(terms.classes), some(config.width))
-    method = method_for(config, terms.settings, layout_of(build()), terms.flip, device, len(terms.classes))
+    network = anatomy_of(build, terms.shape, len(terms.classes))
+    method = method_for(config, terms.settings, network, terms.flip, device)
     return Craft(build, method, initial_vector(build, config.seed).to(device), terms.shape)
 
 

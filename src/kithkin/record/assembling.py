@@ -23,7 +23,7 @@ from kithkin.errors import KithkinError
 from kithkin.federation import Courier, Exam, LocalCourier, World, cohort
 from kithkin.methods import Client, Method, check, entry_of, method_for, sees_all_labels
 from kithkin.methods.base import Labels
-from kithkin.nets import Build, builder, has_dropout, initial_vector, layout_of
+from kithkin.nets import Build, anatomy_of, builder, initial_vector
 from kithkin.record.audit import audit
 from kithkin.record.folder import Folder
 from kithkin.record.models import pool_of, write_models
@@ -220,9 +220,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     shape, classes = dataset.images.shape[1:], len(dataset.classes)
     build = build or builder(config.model, shape, classes, some(config.width))
     home = torch.device("cpu") if config.pool == "host" else device
-    module = build()
-    facts = (classes, has_dropout(module), shape[1] == 1)
-    method = method_for(config, settings, layout_of(module), dataset.flip, home, *facts)
+    method = method_for(config, settings, anatomy_of(build, shape, classes), dataset.flip, home)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
     truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)

@@ -31,7 +31,7 @@ from kithkin.methods import METHODS, Client, entry_of, method_for
 from kithkin.methods.base import SERVER, Brief, Method, Parcel
 from kithkin.methods.um import Pool, Um, UmState, held
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus
-from kithkin.nets import has_dropout, initial_vector, layout_of
+from kithkin.nets import anatomy_of, initial_vector
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
 from kithkin.record.models import Pooled, write_models
 from kithkin.use.loading import LoadedRun
@@ -104,7 +104,8 @@ def join(
     pool, device = [run.models.helper(k) for k in run.models.pooled], run.models.device
     if not pool:
         raise KithkinError(
-            f"{run.folder.path} has no pool to choose helpers from: its method is {run.config.method}.", "Run um or um-plus."
+            f"{run.folder.path} has no pool to choose helpers from: its method is {run.config.method}.",
+            "Run um or um-plus, with two clients and --helpers 2 or more.",
         )
     given = {k: v for k, v in (("epochs", epochs), ("lr", lr)) if v is not None}
     config = replace(run.config, **given).checked()
@@ -116,12 +117,11 @@ def join(
     number = 1 + max(run.models.clients)
     client = Client(number, images, labelled, labels[labelled], unlabelled, config.seed)
 
-    layout, w0 = layout_of(run.build()), initial_vector(run.build, config.seed).to(device)
+    network, w0 = anatomy_of(run.build, run.picture, len(run.classes)), initial_vector(run.build, config.seed).to(device)
     settings = type(entry_of(config.method).settings)(**run.manifest["settings"])
-    facts = (len(run.classes), has_dropout(run.build()), run.picture[1] == 1)
-    method = method_for(config, settings, layout, dataset.flip, device, *facts)
+    method = method_for(config, settings, network, dataset.flip, device)
     lonely = replace(METHODS["local"].settings, warmup_epochs=settings.warmup_epochs)
-    local = method_for(replace(config, method="local"), lonely, layout, dataset.flip, device, *facts)
+    local = method_for(replace(config, method="local"), lonely, network, dataset.flip, device)
     assert isinstance(local, Um)
     compute = choose("auto", run.build, device, len(run.classes), "fp32")
     if isinstance(compute, Ticking) and tick:
@@ -167,21 +167,22 @@ def search(pool: list[Helper]) -> tuple[Parcel, ...]:
 def visit(method: Method, client: Client, state: Any, brief: Brief, compute: Compute) -> Any:
     (reply,) = together([method.visit(client, state, brief)], compute.work)
     if reply.loss is not None and not reply.loss.isfinite():
-        raise KithkinError("The newcomer's loss is not a number: training diverged.", "Give a smaller --lr.")
+        raise diverged()
     return reply.state
+
+
+def diverged() -> KithkinError:
+    return KithkinError("The newcomer's training diverged.", "Give a smaller --lr.")
 
 
 def accuracies(compute: Compute, w: Tensor, client: Client, share: Share, labels: Tensor) -> tuple[float | None, float | None]:
     """On validation and test pictures; none where there are none."""
-
-    def accuracy(positions: np.ndarray) -> float | None:
-        if not len(positions):
-            return None
-        rows = torch.from_numpy(positions).to(labels.device)
-        (p,) = compute.work([Predict(w, client.images, rows)])
-        return float((p.argmax(1) == labels[rows]).float().mean())
-
-    return accuracy(share.val), accuracy(share.test)
+    (p,) = compute.work([Predict(w, client.images, torch.arange(len(labels), device=labels.device))])
+    if not p.isfinite().all():
+        raise diverged()
+    right = (p.argmax(1) == labels).float().cpu().numpy()
+    val, test = (float(right[part].mean()) if len(part) else None for part in (share.val, share.test))
+    return val, test
 
 
 def write_newcomer(folder: Folder, run: LoadedRun, data: str, joined: Joined) -> None:
