@@ -34,7 +34,8 @@ def _run(argv: Sequence[str]) -> None:
     from kithkin.record.run import home_of
 
     name = given(argv, "--method") or RunConfig.method
-    about = f"{_run.__doc__}\n\nMethod {name}: {entry_of(name).summary}. With --method NAME --help the settings of that method."
+    about = f"Method {name}: {entry_of(name).summary}. With --method NAME --help the settings of that method."
+    about = f"{_run.__doc__}\n\n{textwrap.fill(about, shutil.get_terminal_size().columns - 1)}"
     args, settings = parse("kithkin run", about, name, argv, [OUT, QUIET, REPORT, BOARD])
     display, finish = shown(args.quiet, args.out or home_of(args.run), args.report, args.tensorboard)
     result = run(args.run, settings, args.out, display)
@@ -105,7 +106,7 @@ def _compare(argv: Sequence[str]) -> None:
     _compare_cells(cells, args.out, args.jobs, args.quiet)
 
 
-def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: bool) -> None:
+def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: bool, kept: bool = True) -> None:
     from kithkin import compare
 
     jobs = compare.default_jobs(cells[0].config.device) if jobs is None else jobs
@@ -116,6 +117,8 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
     compare.write_table(out, table, results)
     if not quiet:
         compare.print_table(table)
+        if kept:
+            print(f"\n{out} has table.md, table.csv, gains.csv and a folder a run: `kithkin report {out} --open` shows them.")
     if broken:
         problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {' '.join(broken)}"
         raise KithkinError(problem, "Other flags need another --out.")
@@ -140,7 +143,7 @@ def _demo(argv: Sequence[str]) -> None:
         where = out or Path(folder)
         methods = ("um-plus", "um", "fixavg-ft", "fixavg", "local")
         cells = compare.cells_of(methods, (5.0, 0.5), (0,), where, lambda method: settle({**DEMO, "method": method}))
-        _compare_cells(cells, where, None, quiet=False)
+        _compare_cells(cells, where, None, quiet=False, kept=out is not None)
 
 
 def _resume(argv: Sequence[str]) -> None:

@@ -139,7 +139,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
         Progress(*columns, console=Console(stderr=True), disable=quiet) as progress,
         ProcessPoolExecutor(jobs, context, begin_work, (stop,)) as pool,
     ):
-        task = progress.add_task("runs", total=len(cells), last="")
+        task = progress.add_task("runs", total=len(cells), last=f"{min(jobs, len(cells))} at a time")
         waiting = {pool.submit(work, cell): i for i, cell in enumerate(cells)}
         try:
             for future in as_completed(waiting):

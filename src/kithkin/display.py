@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,12 +13,15 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from kithkin.config import RunConfig
 from kithkin.own import short
 from kithkin.record.run import Display, Quiet
 
 PATIENCE = 30  # seconds without a line, where there is no terminal
+HANGING: dict[str, Any] = {"subsequent_indent": " " * 34, "break_long_words": False, "break_on_hyphens": False}
+ROOMY = 100  # columns of a terminal: on a narrower one the figures and the time left come first
 WARMING = "warming up: every client trains on its own labelled pictures"
 
 
@@ -44,16 +49,18 @@ class Live:
     def __init__(self, console: Console, title: str) -> None:
         self.title = title
         self.last: dict[str, Any] = {}
-        self.progress = Progress(
+        whole = Column(no_wrap=True, min_width=len("0:00:00"))
+        columns = [
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
             TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+            TimeRemainingColumn(table_column=whole),
+        ]
+        if console.width >= ROOMY:
+            columns.insert(1, BarColumn(bar_width=24))
+            columns.insert(-2, TimeElapsedColumn(table_column=whole.copy()))
+        self.progress = Progress(*columns, console=console)
 
     def start(self, config: RunConfig, already: int, machine: str) -> None:
         name = self.title or f"{short(config.method)} on {config.data}"
@@ -134,5 +141,6 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
         lists = summary["cost_formulas"]["helper_lists_28"]
         greedy = summary["cost_formulas"]["greedy_27"]
         rows.insert(4, ("MB by the paper's formulas", f"{lists / 1e6:,.1f} helper lists (28), {greedy / 1e6:,.1f} greedy (27)"))
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000  # who reads lines elsewhere wants them whole
     for name, value in rows:
-        print(f"{name:33} {value}")
+        print(textwrap.fill(f"{name:33} {value}", room, **HANGING))

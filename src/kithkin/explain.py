@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from kithkin.config import RunConfig, some
 from kithkin.data import load, resolved
@@ -127,7 +127,7 @@ def explain(config: RunConfig, settings: Any) -> None:
         )
     console = Console()
     console.print(f"[bold]{config.method}[/]: {entry_of(config.method).summary}")
-    table = Table("tensor", "shape", "numbers", "part", "role")
+    table = Table("tensor", "shape", Column("numbers", justify="right"), "part", "role")
     for line in lines(method, layout):
         style = "" if line.role.startswith("shared") else "yellow"
         table.add_row(line.name, "x".join(map(str, line.shape)), f"{line.numbers:,}", line.part, line.role, style=style)

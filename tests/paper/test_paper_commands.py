@@ -91,7 +91,7 @@ def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tm
     assert "results/fashion-mnist/half.json is no finished cell" in err
     report = (tmp_path / "here/all.md").read_text()
     assert "| [sample-rate](#sample-rate-short) | short | paper | 1 of 5 | 1 of 5 |" in report
-    assert '(Table V) <a id="sample-rate-short"></a>' in report
+    assert '(Table V), short <a id="sample-rate-short"></a>' in report
     places = 4 * len(ALL)
     assert f"| [fashion-mnist](#fashion-mnist-short) | short | paper | 1 of {places} | 1 of {places} |" in report
     assert "1 finished runs in all" in report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from kithkin.config import Alpha, RunConfig, some
@@ -25,7 +25,7 @@ def list_sets(folder: Path | None = None) -> None:
     Args:
         folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
     """
-    table = Table("name", "pictures", "size", "classes", "where")
+    table = Table("name", Column("pictures", justify="right"), "size", Column("classes", justify="right"), "where")
     table.add_row(DIGITS, "1,797", "8x8 grey", "10", "built in (scikit-learn)")
     for source in SOURCES.values():
         channels, height, width = source.shape
@@ -139,7 +139,8 @@ def show(
 
 
 def _summarise(split: Split, labels: np.ndarray, title: str) -> None:
-    table = Table("per client", "min", "median", "max", title=Text(title), title_justify="left")
+    figures = (Column(head, justify="right") for head in ("min", "median", "max"))
+    table = Table("per client", *figures, title=Text(title), title_justify="left")
     shares = split.shares
     for what, values, form in (
         ("training pictures", [len(share.train) for share in shares], ",.0f"),

@@ -27,11 +27,10 @@ class Exam:
 class DivergedError(KithkinError):
     """Who goes on with such a run meets the same again."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} is not a number: training diverged.",
-            "Give a smaller --lr (or --finetune-lr, --tune-lr); `kithkin resume` would meet the same again.",
-        )
+
+def diverged(what: str) -> DivergedError:
+    remedy = "Give a smaller --lr (or --finetune-lr, --tune-lr); `kithkin resume` would meet the same again."
+    return DivergedError(f"{what} is not a number: training diverged.", remedy)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class LocalCourier:
         marks = torch.stack([marks for _, marks in together(sittings, self.compute.work)]).tolist()
         for client, (_, _, sound) in zip(self.clients, marks, strict=True):
             if not sound:
-                raise DivergedError(f"What the model of client {client.number} answers in round {round}")
+                raise diverged(f"What the model of client {client.number} answers in round {round}")
         return Marks([val for val, _, _ in marks], [test for _, test, _ in marks])
 
 

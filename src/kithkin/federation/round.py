@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kithkin import rng
-from kithkin.federation.courier import Courier, DivergedError, expect
+from kithkin.federation.courier import Courier, diverged, expect
 from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Labels, Method
 
@@ -63,7 +63,7 @@ def _check_losses(losses: dict[int, Tensor], t: int) -> None:
     if losses and not torch.stack(list(losses.values())).isfinite().all():
         k = next(k for k, loss in losses.items() if not loss.isfinite())
         where = f"in round {t}" if t else "in the warm-up"
-        raise DivergedError(f"The loss of client {k} {where}")
+        raise diverged(f"The loss of client {k} {where}")
 
 
 def mean_accuracy(values: Sequence[float]) -> float:

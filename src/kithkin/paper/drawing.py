@@ -27,6 +27,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (  # Okabe and Ito's
 GREY = "#7F7F7F"
 COLOURS = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY, "#8C5A2B", "#B7D968")
 MARKERS = "osD^vPX*<>p"
+KEY_WIDTH = 1.1  # inches of an entry in a key
 LINES: dict[str, dict[str, Any]] = {
     "um": {"color": RED, "linewidth": 2.4},
     "um-plus": {"color": BLACK, "linewidth": 2.4},
@@ -129,7 +130,7 @@ def sheet(
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure of so many panels; those side by side may share their upright axis."""
     figure = Figure((max(5.0, columns * size[0]), rows * size[1] + 0.7), facecolor="white", layout="constrained")
-    figure.suptitle(title, fontsize=11, fontweight="bold")
+    entitle(figure, title)
     panels = figure.subplots(rows, columns, squeeze=False, sharey="row" if same_height else False)
     for axes in panels.flat:
         axes.grid(color="#EEEEEE", linewidth=0.7)
@@ -137,6 +138,10 @@ def sheet(
         axes.tick_params(labelsize=8, length=0)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, panels
+
+
+def entitle(figure: Figure, title: str) -> None:
+    figure.suptitle(title, fontsize=11, fontweight="bold")
 
 
 def panels_of(values: Iterable[Value], known: Iterable[Any]) -> list[Value]:
@@ -187,10 +192,11 @@ def widen(panels: Iterable[Axes], least: float) -> None:
 
 
 def key_of(figure: Figure, panels: np.ndarray) -> None:
-    """One key for all panels, at the right; none where nothing is drawn."""
+    """One key for all panels, below them, where the narrowest screen shows it; none where nothing is drawn."""
     lines = {label: line for axes in panels.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if lines:
-        figure.legend(lines.values(), lines.keys(), loc="outside right upper", fontsize=8, frameon=False)
+        columns = min(len(lines), int(figure.get_figwidth() / KEY_WIDTH))
+        figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
 def mean_curve(curves: Sequence[Sequence[float | None]]) -> list[float]:

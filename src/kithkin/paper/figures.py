@@ -41,6 +41,9 @@ SHORT_NAMES = {
 }
 
 
+AT_ALPHA = Plan().alphas
+
+
 # Figs. 4, 5 and 6: all methods over rounds, and how far clients differ
 def all_cells(methods: Sequence[str], plan: Plan) -> Iterator[Cell]:
     for alpha in plan.alphas:
@@ -81,12 +84,13 @@ def part_of(grid: Grid, data: str) -> Grid:
 
 
 def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
-    alphas = sorted(grid.columns)
+    alphas = panels_of(sorted(grid.columns), (alpha for _, alpha in grid.found))
     figure, panels = sheet(1, len(MAIN), "Variance of test accuracy over clients, at the end", (4.2, 3.0), same_height=True)
     heads = ["", *(f"{what}, α = {a:g}" for a in alphas for what in ("variance", "worst tenth", "harmed"))]
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "α", "variance")
+        axes.set_yscale("log")  # the fairest lie a hundredfold below the others
         alone = {a: {r["config"]["seed"]: r["clients"]["final"] for r in grid.at((data, "local"), a)} for a in alphas}
         for i, (_, method) in enumerate(row for row in grid.rows if row[0] == data):
             texts: list[str] = []
@@ -155,9 +159,10 @@ def length_draw(grid: Grid, plan: Plan) -> list[Block]:
     lines: list[list[str]] = []
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "M", "test accuracy (%)")
-        for alpha, colour, marker in zip(alphas, COLOURS, MARKERS, strict=False):
+        for alpha in alphas:
+            at = AT_ALPHA.index(alpha)  # the same look at every scale
             values = {M: measured(grid, (data, alpha), M, at_best) for M in lengths}
-            draw_means(axes, values, color=colour, marker=marker, label=f"α = {alpha:g}")
+            draw_means(axes, values, color=COLOURS[at], marker=MARKERS[at], label=f"α = {alpha:g}")
             lines.append([data, f"{alpha:g}", *(here(values[M]) for M in lengths)])
     widen(panels.flat, 2.0)
     key_of(figure, panels)

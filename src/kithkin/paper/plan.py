@@ -63,9 +63,13 @@ class Plan:
         return self.scale in ("smoke", "small")
 
     @property
+    def words(self) -> list[str]:
+        """How it differs from the paper's setting."""
+        return [word for word in ((self.scale,) if self.reduced else (self.scale, self.rate)) if word != "paper"]
+
+    @property
     def stem(self) -> str:
-        words = (self.scale,) if self.reduced else (self.scale, self.rate)
-        return "".join(f"-{word}" for word in words if word != "paper")
+        return "".join(f"-{word}" for word in self.words)
 
     @property
     def alphas(self) -> tuple[float, ...]:

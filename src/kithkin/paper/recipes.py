@@ -9,7 +9,7 @@ from functools import partial
 from kithkin.errors import unknown
 from kithkin.paper import figures, tables
 from kithkin.paper.cells import Cell, Grid, in_words
-from kithkin.paper.drawing import Block, Picture, lacks
+from kithkin.paper.drawing import Block, Picture, entitle, lacks
 from kithkin.paper.plan import ALL, SHORT, TUNED, Plan
 
 
@@ -203,12 +203,14 @@ def page(name: str, grid: Grid, plan: Plan, level: int = 1) -> list[Block]:
     """One table or figure with all that is said of it; what it lacks is said once, below each figure or with the setting."""
     recipe = RECIPES[name]
     grid = recipe.narrow(grid, plan)
-    head = f"{'#' * level} {recipe.title} ({recipe.place})" + f' <a id="{name}{plan.stem}"></a>' * (level > 1)
+    apart = "".join(f", {word}" for word in plan.words)
+    head = f"{'#' * level} {recipe.title} ({recipe.place}){apart}" + f' <a id="{name}{plan.stem}"></a>' * (level > 1)
     blocks = recipe.draw(grid, plan)
     pictured = any(isinstance(block, Picture) for block in blocks)
     setting = f"{facts(grid, plan, recipe.setting)} {'' if pictured else lacks(grid, recipe.letter)}".strip()
     for i, block in enumerate(blocks):
         if isinstance(block, Picture):
+            entitle(block.figure, block.figure.get_suptitle() + apart)
             caption = f"{block.caption} {lacks(block.grid or grid, recipe.letter)}".strip()
             blocks[i] = replace(block, name=f"{block.name}{plan.stem}", caption=caption)
     return [head, setting, *blocks, *([] if plan.reduced else [recipe.words])]  # which are about the paper's setting

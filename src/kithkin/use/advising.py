@@ -110,5 +110,5 @@ def contact_sheet(advice: Advice, title: str, out: Path) -> None:
         axes.set_axis_off()
     for i, (axes, picture) in enumerate(zip(grid, advice.images, strict=False)):
         axes.imshow(picture.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=255)
-        axes.set_title(f"{i + 1}: {advice.answers.classes[i]}?\nH {advice.answers.entropy[i]:.2f}", fontsize=7)
+        axes.set_title(f"{i + 1}: {advice.answers.classes[i]}?\nentropy {advice.answers.entropy[i]:.2f}", fontsize=7)
     figure.savefig(out, dpi=120, format="png")
