@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from invented import make_up
 from matplotlib.figure import Figure
 
+from kithkin.compare import HARM
 from kithkin.report import gather
 from kithkin.report.figures import STYLE, figures_of, looks_of
 from kithkin.report.side_by_side import set_apart
@@ -89,6 +92,32 @@ def test_the_ring_keeps_its_size_whatever_the_classes_are_called(many: list[dict
         for names in ("0123456789", LONG)
     ]
     assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
+
+
+def test_no_error_and_a_round_between_gaps_are_seen(many: list[dict[str, Any]]):
+    um = copy.deepcopy(next(run for run in many if run["audit"]))
+    um["audit"]["error"] = [None, 0, None, None, 0.5, 0, 0, None]
+    left, right = drawn([um])["labels"].axes
+    assert left.get_xlim() == right.get_xlim()
+    assert all(low < 0 and high > 1 for low, high in (left.get_ylim(), right.get_ylim()))
+    assert left.lines[0].get_markevery() == [1]
+    assert right.lines[0].get_marker() == "None"
+
+
+def test_one_round_alone_has_one_tick_and_areas_with_a_width(tmp_path: Path):
+    figures = drawn(gather([make_up(tmp_path / "um", rounds=1, every=1)])["runs"])
+    for name in ("accuracy", "bytes"):
+        (axes,) = figures[name].axes
+        low, high = axes.get_xlim()
+        assert [t for t in axes.get_xticks() if low <= t <= high] == [1]
+        assert all(np.ptp(area.get_paths()[0].vertices[:, 0]) > 0 for area in axes.collections)
+        assert axes.collections
+
+
+def test_the_line_below_which_a_client_is_harmed_is_drawn(many: list[dict[str, Any]]):
+    (axes,) = drawn(many)["gains"].axes
+    assert [-100 * HARM] * 2 in [list(line.get_ydata()) for line in axes.lines]
+    assert axes.get_legend_handles_labels()[1][-1] == "−3 points: harmed below"
 
 
 def test_where_no_label_was_given_the_panels_say_so(many: list[dict[str, Any]]):

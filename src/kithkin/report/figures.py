@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from kithkin.compare import HARM
 from kithkin.data import called
 from kithkin.record.folder import disk_errors, write_whole
 
@@ -30,6 +31,7 @@ COLOURS = (
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)), (0, (9, 3)), (0, (2.5, 2.5)))  # and shapes as in draw.js
 MARKERS = "o^sDvX"
 INK, MUTED, LINE = "#14202B", "#566472", "#DFE5EB"
+SHARES = -0.02, 1.02  # limits of an axis on which a line at 0% or 100% is seen
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelcolor": MUTED,
     "axes.edgecolor": MUTED, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
@@ -118,7 +120,7 @@ def sheet(title: str, x: str = "", y: str = "", size: tuple[float, float] = (5.2
 def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     if x == "round":
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # one round is one tick
 
 
 def key_of(figure: Figure, axes: Axes, below: bool = False, **words: Any) -> Figure:
@@ -141,9 +143,16 @@ def say(axes: Axes, text: str) -> None:
 
 
 def draw_line(axes: Axes, xs: Any, ys: Any, look: Look, **more: Any) -> None:
-    """One point alone is a dot."""
-    marker = look.marker if np.isfinite(ys).sum() == 1 else ""
-    axes.plot(xs, ys, **{"color": look.colour, "linestyle": look.dash, "marker": marker, "label": look.name} | more)
+    """A point without neighbours is a dot."""
+    seen = np.isfinite([math.nan, *ys, math.nan])
+    alone = np.flatnonzero(seen[1:-1] & ~seen[:-2] & ~seen[2:]).tolist()
+    marks = {"marker": look.marker, "markevery": alone, "markersize": 4} if alone else {}
+    axes.plot(xs, ys, **{"color": look.colour, "linestyle": look.dash, "label": look.name} | marks | more)
+
+
+def with_width(xs: list[Any], *sides: Any) -> tuple[Any, ...]:
+    """For an area: over one round alone it would not be seen."""
+    return (xs, *sides) if len(xs) > 1 else ([xs[0] - 0.2, xs[0] + 0.2], *(np.repeat(side, 2) for side in sides))
 
 
 def in_percent(*sides: Any) -> None:
@@ -163,9 +172,9 @@ def accuracy(runs: Runs) -> Figure:
         curve = run["curve"]
         if curve["low"] and banded:
             low, high = numbers(curve["low"]), numbers(curve["high"])
-            axes.fill_between(curve["round"], low, high, color=look.colour, alpha=0.14, linewidth=0)
+            axes.fill_between(*with_width(curve["round"], low, high), color=look.colour, alpha=0.14, linewidth=0)
         draw_line(axes, curve["round"], numbers(curve["mean"]), look)
-    axes.set_ylim(0, 1)
+    axes.set_ylim(SHARES)
     in_percent(axes.yaxis)
     return key_of(figure, axes)
 
@@ -189,6 +198,7 @@ def gains(runs: Runs) -> Figure:
     for run, look in runs:
         order = np.sort([g for g in run["clients"]["gain"] if g is not None]) * 100
         draw_line(axes, (np.arange(len(order)) + 0.5) / len(order), order, look)
+    axes.axhline(-100 * HARM, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), label=f"−{100 * HARM:g} points: harmed below")
     in_percent(axes.xaxis)
     return key_of(figure, axes)
 
@@ -199,7 +209,7 @@ def fairness(runs: Runs) -> Figure:
         order = np.sort([v for v in run["clients"]["test"] if v is not None])
         alike = [other["clients"]["fairness"] for other, its in runs if its == look]
         worst, variance = (np.mean([f[what] for f in alike]) for what in ("worst_decile", "variance"))
-        told = f"{look.name}:\nworst tenth {worst:.1%}, variance {variance:.3g}"
+        told = f"{look.name}:\nworst tenth {worst:.1%}, variance {variance:.4f}"
         heights = [0, *((np.arange(len(order)) + 1) / len(order)), 1]
         draw_line(axes, [0, *order, 1], heights, look, drawstyle="steps-post", label=told)
     in_percent(axes.xaxis, axes.yaxis)
@@ -220,10 +230,13 @@ def labels(runs: Runs) -> Figure:
     left, right = figure.subplots(1, 2)
     name_axes(left, "Wrong pseudo labels", "round", "of the labels given")
     name_axes(right, "and how many were given", "round", "of the pictures without a label")
+    rounds = [t for run, _ in runs for t in run["audit"]["round"]]
+    edge = max(0.5, 0.04 * (max(rounds) - min(rounds)))
+    across = min(rounds) - edge, max(rounds) + edge  # on both: a run may give no label for long
     for axes, what in ((left, "error"), (right, "coverage")):
         for run, look in runs:
             draw_line(axes, run["audit"]["round"], numbers(run["audit"][what]), look)
-        axes.set_ylim(0, 1.02)
+        axes.set(xlim=across, ylim=SHARES)
         in_percent(axes.yaxis)
     if not any(known is not None for run, _ in runs for known in run["audit"]["error"]):
         say(left, "no label was given")
@@ -236,7 +249,7 @@ def worth(runs: Runs) -> Figure:
         there = run["cost"]["accuracy"]
         part = slice(None) if there["megabytes"][-1] else slice(-1, None)
         draw_line(axes, there["megabytes"][part], numbers(there["test"][part]), look)
-    axes.set_ylim(0, 1)
+    axes.set_ylim(SHARES)
     in_percent(axes.yaxis)
     return key_of(figure, axes)
 
@@ -325,10 +338,12 @@ def audit(run: Run) -> Figure:
 def moved(run: Run) -> Figure:
     cost = run["cost"]
     figure, axes = sheet(f"Bytes by cause: {run['name']}", "round", "MB moved so far")
-    axes.stackplot(cost["round"], *cost["moved"].values(), labels=list(cost["moved"]), colors=COLOURS, alpha=0.85)
+    stack = with_width(cost["round"], *cost["moved"].values())
+    axes.set_xmargin(0 if len(cost["round"]) > 1 else 1)  # beside one round alone the key has room
+    axes.stackplot(*stack, labels=list(cost["moved"]), colors=COLOURS, alpha=0.85)
     if cost["formulas"]:
-        axes.plot(cost["round"], cost["formulas"]["helper_lists_28"], color=INK, linestyle="--", label="formula (28)")
-        axes.plot(cost["round"], cost["formulas"]["greedy_27"], color=COLOURS[8], linestyle=":", label="formula (27)")
+        draw_line(axes, cost["round"], cost["formulas"]["helper_lists_28"], Look(INK, "--", "^", "formula (28)"))
+        draw_line(axes, cost["round"], cost["formulas"]["greedy_27"], Look(COLOURS[8], ":", "s", "formula (27)"))
     axes.legend(loc="upper left")
     return figure
 
