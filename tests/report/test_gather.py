@@ -50,7 +50,7 @@ def test_accuracies_are_those_of_the_record(runs: dict[str, Path]):
     assert run["headline"]["round"] == summary["best_val_round"] == run["clients"]["best_round"]
     fairness = run["clients"]["fairness"]
     assert fairness["worst_decile"] == pytest.approx(worst_decile(best["test"]), abs=1e-4)
-    assert fairness["variance"] == pytest.approx(np.var(best["test"]), abs=1e-4)
+    assert fairness["variance"] == pytest.approx(np.var(best["test"]), abs=1e-7)
     assert run["remarks"] == []
 
 
@@ -133,7 +133,7 @@ def test_a_folder_of_runs_stands_for_all(runs: dict[str, Path]):
 def test_a_comparison_has_the_rows_of_its_table_in_that_order(compared: Path):
     data = gather([compared])
     table = data["comparison"]
-    assert [row["name"] for row in table] == ["um a5.0", "local a5.0", "mix a5.0", "um a0.5", "local a0.5", "mix a0.5"]
+    assert [row["name"] for row in table] == ["um a5", "local a5", "mix a5", "um a0.5", "local a0.5", "mix a0.5"]
     ums, alone = ([run for run in data["runs"] if run["group"] == name] for name in ("um a0.5", "local a0.5"))
     marks = [[client["test_at_best_val"] for client in lines(Path(run["folder"]) / "clients.jsonl")] for run in (*ums, *alone)]
     gains = [a - b for mine, theirs in zip(marks[:3], marks[3:], strict=True) for a, b in zip(mine, theirs, strict=True)]
@@ -149,7 +149,7 @@ def test_a_comparison_has_the_rows_of_its_table_in_that_order(compared: Path):
 
 def test_the_colour_tells_the_method_the_style_the_alpha_and_seeds_look_alike(compared: Path):
     looks = {run["name"]: run["look"] for run in gather([compared])["runs"]}
-    assert looks["um a5.0 s0"] == looks["um a5.0 s2"] == [0, 0]
+    assert looks["um a5 s0"] == looks["um a5 s2"] == [0, 0]
     assert (looks["um a0.5 s0"], looks["mix a0.5 s1"]) == ([0, 1], [2, 1])
     seeds = gather([compared / f"um-a0.5-s{seed}" for seed in range(3)])
     assert [run["look"] for run in seeds["runs"]] == [[0, 0], [1, 0], [2, 0]]

@@ -168,7 +168,11 @@ def test_a_comparison_begins_with_a_row_a_method_and_alpha(view: Any, comparison
     tab = view(comparison)
     assert tab.inner_text("h1") == "3 methods · 2 alphas · 3 seeds"
     rows = tab.locator("#headline > .table tbody tr")
-    assert [row.split("\t")[0] for row in rows.all_inner_texts()][:4] == ["um a5.0", "local a5.0", "mix a5.0", "um a0.5"]
+    assert [row.split("\t")[0] for row in rows.all_inner_texts()][:4] == ["um a5", "local a5", "mix a5", "um a0.5"]
+    assert {row.split("\t")[3] for row in rows.all_inner_texts()} == {
+        f"{row['variance']:.4f}" for row in tab.evaluate("DATA.comparison")
+    }
+    assert tab.locator("#curve .key li").all_inner_texts()[0] == "um a5, 3 seeds"
     assert " ± " in rows.first.inner_text()
     best = "all => all.filter(x => x.cellIndex === 1).map(x => x.parentNode.rowIndex > 3)"
     assert tab.eval_on_selector_all("#headline > .table td.best", best) == [False, True]
@@ -194,7 +198,7 @@ def test_a_group_of_runs_looks_the_same_everywhere_and_like_no_other(view: Any, 
 
 def test_a_dot_chooses_its_run_too(view: Any, comparison: Path):
     tab = view(comparison)
-    assert tab.inner_text("#graph h3") == "Helper graph · um a5.0 s0"
+    assert tab.inner_text("#graph h3") == "Helper graph · um a5 s0"
     x, y = tab.evaluate("""() => {
         const [, x, y] = document.querySelectorAll("#scatter .plot path")[2].getAttribute("d").match(/M([\\d.]+),([\\d.]+)/);
         const svg = document.querySelector("#scatter .plot svg");
@@ -204,7 +208,7 @@ def test_a_dot_chooses_its_run_too(view: Any, comparison: Path):
     }""")
     tab.mouse.click(x, y)
     run, client = re.findall(r"(.*), client (\d+)", tab.inner_text("#tip"))[0]
-    assert run != "um a5.0 s0"
+    assert run != "um a5 s0"
     for card in ("person", "graph", "churn", "reliability", "by-class", "by-helper", "bytes", "split"):
         assert tab.inner_text(f"#{card} h3").endswith(f" · {run}")
     assert tab.inner_text("#chosen") == f"Client {client}"

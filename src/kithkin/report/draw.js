@@ -32,6 +32,7 @@ const signed = (v, text) => `${v < 0 ? "−" : "+"}${text}`;
 const points = v => there(v) ? signed(v, Math.abs(100 * v).toFixed(1)) : "–";
 const gainTick = v => Math.abs(v) < 1e-9 ? "0" : signed(v, num(Math.abs(100 * v)));
 const count = v => there(v) ? Math.round(v).toLocaleString("en") : "–";
+const variance = v => there(v) ? v.toFixed(4) : "–"; // as the terminal has it
 const num = v => !there(v) ? "–" : v === 0 ? "0" : Math.abs(v) >= 1000 ? count(v) : String(+v.toPrecision(3));
 const mb = v => !there(v) ? "–" : v >= 1e6 ? `${num(v / 1e6)} TB` : v >= 1000 ? `${num(v / 1000)} GB` : `${num(v)} MB`;
 const time = v => !there(v) ? "–" : v < 100 ? `${num(v)} s` : v < 6000 ? `${count(v / 60)} min`
@@ -313,8 +314,12 @@ function glyph(kind, colour, style = 0) {
 }
 const keyOf = items => h("ul", { class: "key" }, items.map(([name, colour, kind, style]) =>
   h("li", {}, colour && glyph(kind, colour, style), name)));
-const runsKey = (kind, has = () => true) => () => several()
-  ? groupsOf(shown().filter(({ run }) => has(run))).map(({ run, colour, style }) => [run.group, colour, kind, style]) : [];
+const runsKey = (kind, has = () => true) => () => {
+  const sets = several() ? shown().filter(({ run }) => has(run)) : [];
+  const seeds = group => sets.filter(({ run }) => run.group === group).length;
+  const name = ({ group }) => seeds(group) > 1 ? `${group}, ${seeds(group)} seeds` : group;
+  return groupsOf(sets).map(({ run, colour, style }) => [name(run), colour, kind, style]);
+};
 /** Which class a client's colour means; none where colours come twice. */
 const classesKey = (run, classes) => {
   const used = [...new Set(classes)].filter(given).sort((a, b) => a - b);

@@ -147,9 +147,9 @@ function stripsCard() {
   return card("strips", "w5", "From worst to best client", {
     caption: "Thin: all clients. Thick: the middle 80%. Dot: mean. Upright mark: mean of the worst tenth.",
     alt: () => judged().map(({ run: { name, clients: { fairness: f } } }) =>
-      `${name}: worst tenth ${pct(f.worst_decile)}, mean ${pct(f.mean)}, variance ${num(f.variance)}`).join("; "),
+      `${name}: worst tenth ${pct(f.worst_decile)}, mean ${pct(f.mean)}, variance ${variance(f.variance)}`).join("; "),
     table: () => [["run", "mean", "variance", "worst 10%"], judged().map(({ run: { name, clients: { fairness: f } } }) =>
-      [name, pct(f.mean), num(f.variance), pct(f.worst_decile)])],
+      [name, pct(f.mean), variance(f.variance), pct(f.worst_decile)])],
     draw: width => {
       if (!judged().length) return "No client has been evaluated yet.";
       const row = Math.max(36, Math.min(56, 180 / judged().length)), height = 64 + row * judged().length;
@@ -164,7 +164,7 @@ function stripsCard() {
           bar(f.deciles[1], f.deciles[9], { "stroke-width": 10, opacity: .35 }),
           s("line", { ...across(f.worst_decile, f.worst_decile), y1: y - 8, y2: y + 8, "stroke-width": 3 }),
           s("path", { d: SHAPES[style](p.X(f.mean), y, 6), fill: colour, stroke: "var(--card)", "stroke-width": 2 }));
-        const lines = [name, `mean ${pct(f.mean)}, variance ${num(f.variance)}`, `worst tenth ${pct(f.worst_decile)}`,
+        const lines = [name, `mean ${pct(f.mean)}, variance ${variance(f.variance)}`, `worst tenth ${pct(f.worst_decile)}`,
           `median ${pct(f.deciles[5])}`];
         spots.push({ x: p.X(f.mean), y, text: lines.join("\n") });
       });

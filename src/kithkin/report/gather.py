@@ -195,7 +195,7 @@ def gather_clients(marks: dict[str, Any], clients: list[Line], split: dict[str, 
     columns["best_round"] = marks.get("best_round")
     columns["fairness"] = {
         "mean": rounded(fmean(whole)),
-        "variance": rounded(pvariance(whole), 5),
+        "variance": rounded(pvariance(whole), 7),
         "worst_decile": rounded(worst_decile(whole)),
         "deciles": rounded(np.quantile(whole, np.linspace(0, 1, 11)).tolist()),
     }

@@ -55,7 +55,7 @@ function tiles({ headline: n, audit, cost, machine }) {
   };
   return h("dl", { class: "tiles", id: "headline" },
     tile("Test accuracy", pct(n.test), there(n.round) ? `mean over clients, at the best validation round (${n.round})` : ""),
-    tile("Worst tenth of clients", pct(n.worst_decile), `variance over clients ${num(n.variance)}`),
+    tile("Worst tenth of clients", pct(n.worst_decile), `variance over clients ${variance(n.variance)}`),
     audit && tile("Label error in the last round", pct(n.label_error),
       `wrong pseudo labels; ${percent(n.coverage)} of the pictures got one`),
     cost && tile("Moved", mb(n.megabytes), "all models sent, up and down"),
@@ -67,7 +67,7 @@ function standings(rows) {
   const accuracy = (v, { test_sd: sd }) => pct(v) + (there(sd) ? ` ± ${(100 * sd).toFixed(1)}` : "");
   const columns = [ // name, key, form, and whether more is better (1), less (-1), or neither
     ["test", "test", accuracy, 1], ["best of any round", "best_test", pct, 1], ["worst 10%", "worst_decile", pct, 1],
-    ["variance", "variance", num, -1], ["gain over local", "gain", points, 1], ["harmed", "harmed", percent, -1],
+    ["variance", "variance", variance, -1], ["gain over local", "gain", points, 1], ["harmed", "harmed", percent, -1],
     ["label error", "label_error", pct, 0], ["coverage", "coverage", percent, 0], ["moved", "megabytes", mb, 0],
     ["time", "seconds", time, 0], ["seeds", "seeds", count, 0],
   ].filter(([, key]) => rows.some(row => there(row[key])));
@@ -153,14 +153,17 @@ function settings() {
   if (!several()) {
     const r = DATA.runs[0];
     const fact = ([name, v]) => [h("dt", {}, words(name)), h("dd", {}, value(name, v))];
+  const used = ({ config: c, machine: m }) => ({ ...c, // what the run made of them
+    ..."label_ratio" in c && { label_ratio: c.label_ratio ?? "each client's own" },
+    ...["eager", "workers"].includes(m.compute) && { precision: "fp32" } });
     const facts = (title, values) => h("div", { class: "card w4" }, h("div", { class: "head" }, h("h3", {}, title)),
       h("dl", { class: "facts" }, Object.entries(values).flatMap(fact)));
     return section("settings", "Settings", "Everything that it takes to do this run again.",
-      facts("The run", r.config), facts(`The method: ${r.method}`, r.settings),
+      facts("The run", used(r)), facts(`The method: ${r.method}`, r.settings),
       facts("Where and with what", { ...r.machine, ...r.versions, ...origin(r) }));
   }
   const named = (word, values) => Object.fromEntries(Object.entries(values).map(([name, v]) => [`${word}: ${name}`, v]));
-  const all = DATA.runs.map(r => ({ method: r.method, ...r.config, ...r.settings, ...named("machine", r.machine),
+  const all = DATA.runs.map(r => ({ method: r.method, ...used(r), ...r.settings, ...named("machine", r.machine),
     ...named("version", r.versions), ...origin(r) }));
   const names = [...new Set(all.flatMap(Object.keys))], differ = name => new Set(all.map(run => show(run[name]))).size > 1;
   const row = name => h("tr", {}, h("th", { scope: "row" }, words(name)), differ(name)

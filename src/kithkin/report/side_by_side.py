@@ -41,7 +41,8 @@ def places_in(table: Path) -> dict[tuple[str | None, str | None], int]:
 def cell_of(run: dict[str, Any]) -> tuple[str, str, str]:
     """Method, alpha and seed, as names have them."""
     alpha = run["config"].get("alpha")
-    return run["method"], "given" if alpha == "given" else f"a{alpha}", f"s{run['config'].get('seed')}"
+    dealt = "given" if alpha == "given" else f"a{alpha:g}" if isinstance(alpha, float) else f"a{alpha}"
+    return run["method"], dealt, f"s{run['config'].get('seed')}"
 
 
 def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[str]:
