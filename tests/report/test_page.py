@@ -333,6 +333,8 @@ def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, P
 
 
 def test_the_page_of_a_federation_over_the_network(view: Any, spread: Path, tmp_path: Path):
+    height = "all => Math.max(...all.map(x => x.getBoundingClientRect().height))"
+    assert tab.eval_on_selector_all("#curve svg, #spread svg, #bytes svg", height) < 8.6 / 2.54 * 96  # two on a page
     write_page([spread], tmp_path / "page.html")
     tab = view(tmp_path / "page.html")
     drawn = figures(tab)

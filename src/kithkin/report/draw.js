@@ -280,11 +280,12 @@ function card(id, span, title, { caption, draw, alt, table, controls, key, tall,
     if (numbers.open) numbers.append(tableOf(...table()));
   };
   numbers.addEventListener("toggle", fill);
-  const redraw = room => {
+  const redraw = room => { // given for paper, on which a square is smaller, so that its words are drawn larger
     const width = room || Math.floor(box.clientWidth);
     if (!width) return;
     let drawn;
-    try { drawn = draw(tall ? Math.min(width, tall) : width); }
+    if (!run && !shown().length) drawn = "All runs are switched off at the top.";
+    else try { drawn = draw(tall ? Math.min(width, room ? 460 : tall) : width); }
     catch (error) { console.error(id, error); drawn = "This figure could not be drawn."; }
     const remark = typeof drawn === "string";
     node.dataset.drawn = remark ? "remark" : "yes";

@@ -129,7 +129,8 @@ function spreadCard() {
       judged().map(({ run }) => [run.name, ...run.clients.fairness.deciles.map(v => pct(v))])],
     draw: width => {
       if (!judged().length) return "No client has been evaluated yet.";
-      const height = width < 500 ? 320 : Math.max(320, Math.min(520, 36 * judged().length)); // as what stands beside it
+      const beside = width > 500 && width < 700; // then as tall as what stands there
+      const height = beside ? Math.max(320, Math.min(520, 36 * judged().length)) : 320;
       const p = plot(width, height, shares("test accuracy"), shares("clients at or below"));
       const grid = [...Array(41).keys()].map(i => i / 40);
       const series = judged().map(({ run, colour, style }) => {

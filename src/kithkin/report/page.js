@@ -96,7 +96,7 @@ function splitCard(run) {
     run,
     caption: "The area of a bubble is the number of pictures; the full disc in it, how many are labelled. "
       + "Below: the client's label ratio.",
-    key: () => [["training pictures", "color-mix(in srgb, var(--c0) 28%, var(--card))", "dot"],
+    key: () => [["training pictures", "var(--pale)", "dot"],
       ["of them labelled", "var(--c0)", "dot"], ["label ratio", "var(--c1)", "box"]],
     alt: () => `${d.every.length} clients, ${names.length} classes, ${count(total(d.every.flat()))} training pictures, `
       + `${count(total(d.labelled.flat()))} labelled`,
@@ -104,15 +104,15 @@ function splitCard(run) {
       d.every.map((row, k) => [called(run, k), count(total(d.labelled[k])), ...row.map(count)])],
     draw: width => {
       if (!d) return `The data set of ${run.name} is not here.`;
-      const K = d.every.length, C = names.length, left = 12 + widest([...short, "ratio"]);
+      const K = d.every.length, C = names.length, head = 20, left = 12 + widest([...short, "ratio", "client"]);
       const room = width - left - 4, per = Math.max(1, Math.min(K, Math.floor(room / (K > 200 ? 13 : 22)))); // clients in a row
       const cell = Math.min(110, room / per), row = Math.min(cell, 30), wide = Math.min(40, cell * .72);
       const slanted = isNamed(run) && cell < 90, band = C * row + (slanted ? 96 : 46);
       const most = Math.max(...d.every.map(r => Math.max(...r)), 1), radius = n => row * .49 * Math.sqrt(n / most);
-      const svg = canvas(width, Math.ceil(K / per) * band), spots = [];
+      const svg = canvas(width, head + Math.ceil(K / per) * band), spots = [];
       let every = "", known = "", bars = "", ground = "", rules = "";
       d.every.forEach((counts, k) => {
-        const x = left + cell * (k % per + .5), top = Math.floor(k / per) * band, base = top + C * row + 24;
+        const x = left + cell * (k % per + .5), top = head + Math.floor(k / per) * band, base = top + C * row + 24;
         counts.forEach((n, c) => {
           const y = top + row * (c + .5), labelled = d.labelled[k][c];
           if (!n) return;
@@ -129,13 +129,15 @@ function splitCard(run) {
         if (numbered) svg.append(
           s("text", { class: "client", x, y, "text-anchor": "middle", ...turned }, tickOf(run, k, slanted ? 76 : cell - 8)));
         if (k % per) return;
-        short.forEach((name, c) => svg.append(
-          s("text", { x: left - 8, y: top + row * (c + .5) + 4, "text-anchor": "end" }, name)));
-        svg.append(s("text", { x: left - 8, y: base - 5, "text-anchor": "end" }, "ratio"));
+        const tell = (name, y) => svg.append(s("text", { x: left - 8, y, "text-anchor": "end" }, name));
+        short.forEach((name, c) => tell(name, top + row * (c + .5) + 4));
+        tell("ratio", base - 5);
+        tell("client", base + 13);
         for (let c = 0; c <= C; c++) rules += `M${left},${top + row * c}h${cell * Math.min(per, K - k)}`;
       });
-      svg.prepend(s("path", { d: rules, class: "rule", fill: "none" }));
-      svg.append(s("path", { d: every, fill: "var(--c0)", "fill-opacity": .28 }), s("path", { d: known, fill: "var(--c0)" }),
+      svg.prepend(s("path", { d: rules, class: "rule", fill: "none" }),
+        s("text", { x: left - 8, y: 12, "text-anchor": "end" }, "class"));
+      svg.append(s("path", { d: every, fill: "var(--pale)" }), s("path", { d: known, fill: "var(--c0)" }),
         s("path", { d: ground, fill: "var(--faint)" }), s("path", { d: bars, fill: "var(--c1)" }));
       hover(svg, spots, 20);
       return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The split" }, svg);
@@ -236,7 +238,7 @@ addEventListener("resize", () => {
   clearTimeout(waiting);
   waiting = setTimeout(redraw, 120);
 });
-addEventListener("beforeprint", () => cards.forEach(card => card.redraw(680))); // what a page of paper holds, one beside none
+addEventListener("beforeprint", () => cards.forEach(card => card.redraw(760))); // what a page of paper holds, one beside none
 addEventListener("afterprint", () => redraw());
 
 // ---------------------------------------------------------------- news
