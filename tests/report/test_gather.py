@@ -253,7 +253,8 @@ def test_an_unfinished_run_says_how_far_it_is(broken: Path):
     (broken / "clients.jsonl").unlink()
     run = gather([broken])["runs"][0]
     assert not run["finished"]
-    assert run["remarks"] == ["The run is not finished: 8 of 8 rounds are on record."]
+    assert run["unfinished"] == "The run is not finished: 8 of 8 rounds are on record."
+    assert run["remarks"] == []
     assert run["headline"]["test"] == run["clients"]["fairness"]["mean"]
     assert run["clients"]["size"] == [sum(row) for row in run["split"]["every"]]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from invented import make_up
 
 from kithkin.report import gather, page, write_page
 from kithkin.report.serve import server_for
@@ -126,6 +127,9 @@ def test_runs_can_be_hidden_and_chosen(view: Any, both: Path):
     tab.select_option("#run", label="local")
     assert figures(tab)["graph"] == "remark"
     assert "keeps no helper lists" in tab.inner_text("#graph")
+    tab.get_by_role("button", name="um").click()
+    told = tab.locator(".none").all_inner_texts()
+    assert told.count("All runs are switched off at the top.") == 8  # of all figures that are about all runs
 
 
 def test_the_rounds_of_the_audit_and_the_axes_can_be_chosen(view: Any, both: Path):
@@ -147,6 +151,7 @@ def test_rounds_have_whole_ticks_and_a_best_value_has_a_second_beside_it(view: A
     tab = view(both)
     assert tab.evaluate("niceTicks(1, 10, 4, true)") == [5, 10]
     assert tab.evaluate("niceTicks(1, 3, 9, true)") == [1, 2, 3]
+    assert tab.evaluate("niceTicks(1, 8, 2, true)") == [2, 4, 6, 8]  # by fives there would be one
     assert tab.evaluate("niceTicks(0, 1, 4)") == [0, 0.25, 0.5, 0.75, 1]
     heads = tab.eval_on_selector_all("#headline thead th", "all => all.map(x => x.textContent)")
     best = tab.eval_on_selector_all("#headline td.best", "all => all.map(x => x.cellIndex)")
@@ -238,7 +243,78 @@ def test_a_tap_tells_and_a_tap_elsewhere_ends_it(view: Any, both: Path):
 
 def test_a_point_between_gaps_is_seen(view: Any, both: Path):
     tab = view(both)
-    assert tab.evaluate("path([1, 2, 3], [0, null, 1], { X: x => x, Y: y => y })") == "M1.0,0.0h0M3.0,1.0h0"
+    drawn = """ys => {
+        const p = { svg: canvas(9, 9), X: x => x, Y: y => y };
+        line(p, ys.map((_, i) => i), ys, "red");
+        return [...p.svg.children].map(x => (x.getAttribute("class") || "line") + x.getAttribute("d"));
+    }"""
+    assert tab.evaluate(drawn, [0, 1]) == ["lineM0.0,0.0L1.0,1.0"]
+    dots, rest = tab.evaluate(drawn, [0, None, 1, 1])
+    assert dots.startswith("dotsM-3.0,0.0a3,3")  # a disc of radius 3 about the first
+    assert rest.endswith("M2.0,1.0L3.0,1.0")
+    assert [path[:4] for path in tab.evaluate(drawn, [None, 1, None])] == ["dots"]
+
+
+def test_two_who_help_each_other_have_two_lines(view: Any, both: Path):
+    tab = view(both)
+    tab.evaluate("listOf(current()).forEach((row, k, all) => { all[k] = { 0: [7, 900], 7: [0, 900] }[k] || []; })")
+    tab.select_option("#client", "0")
+    inward, outward = (tab.get_attribute(f"#graph path.edge.{role}", "d") for role in ("in", "out"))
+    ends = r"M(\S+)Q(\S+) (\S+)"
+    (a, bend, b), (c, other, d) = re.findall(ends, inward)[0], re.findall(ends, outward)[0]
+    assert (a, b) == (d, c)
+    (x, y), (u, v) = (map(float, at.split(",")) for at in (bend, other))
+    assert (x - u) ** 2 + (y - v) ** 2 > 15**2
+
+
+def test_one_round_alone_stands_in_the_middle_and_its_bytes_are_seen(view: Any, tmp_path: Path):
+    write_page([make_up(tmp_path / "um", rounds=1, every=1)], tmp_path / "page.html", models=False)
+    tab = view(tmp_path / "page.html", 390)
+    ticks = "all => all.map(x => x.textContent)"
+    assert tab.eval_on_selector_all("#bytes text[text-anchor=middle]", ticks) == ["1"]
+    plot, stack = tab.locator("#bytes .plot svg").bounding_box(), tab.locator("#bytes path[opacity='0.82']")
+    assert stack.count() == 2
+    for box in (stack.nth(i).bounding_box() for i in range(2)):
+        assert box["width"] > 30
+        assert box["height"] > 5
+        assert abs(box["x"] + box["width"] / 2 - plot["x"] - plot["width"] / 2) < 40
+
+
+def test_rounds_show_the_first_and_the_last(view: Any, runs: dict[str, Path], tmp_path: Path):
+    write_page([runs["um"]], tmp_path / "page.html", models=False)
+    tab = view(tmp_path / "page.html", 390)
+    ticks = tab.eval_on_selector_all("#audit text[text-anchor=middle]", "all => all.map(x => +x.textContent)")
+    assert {1, 8} < set(ticks)
+
+
+def test_axes_and_tips_say_what_a_bare_number_is(view: Any, both: Path):
+    tab = view(both)
+    assert tab.locator("#split path[fill='var(--pale)']").count() == 2  # the key is as pale as the bubbles, in the dark too
+    assert {"class", "client"} < set(tab.eval_on_selector_all("#split text", "all => all.map(x => x.textContent)"))
+    tab.hover("#graph .node >> nth=2", force=True)
+    assert re.search(r"^client 2, mostly class \d\n", tab.inner_text("#tip"))
+    tab.hover("#by-class .plot svg")
+    assert re.search(r"^class \d\n", tab.inner_text("#tip"))
+    assert tab.evaluate("classTold({ split: { classes: ['7 of hearts'] } }, 0)") == "7 of hearts"
+
+
+def test_columns_out_of_sight_throw_a_shadow_and_the_first_stays(view: Any, comparison: Path):
+    tab = view(comparison, 390)
+    table, first = tab.locator("#headline > .table"), tab.locator("#headline > .table tbody th").first
+    before = first.bounding_box()["x"]
+    table.evaluate("x => x.scrollLeft = 200")
+    assert table.evaluate("x => x.scrollLeft") == 200
+    assert first.bounding_box()["x"] == before
+    assert first.bounding_box()["width"] < 390 * 0.5
+    assert "gradient" in table.evaluate("x => getComputedStyle(x).backgroundImage")
+
+
+def test_settings_are_those_that_were_used(view: Any, both: Path, runs: dict[str, Path], tmp_path: Path):
+    write_page([runs["um"]], tmp_path / "page.html", models=False)
+    for page_ in (both, tmp_path / "page.html"):
+        told = re.sub(r"\s+", " ", view(page_).inner_text("#settings"))
+        assert "precision fp32" in told
+        assert "label ratio each client's own" in told
 
 
 def test_upright_lines_stand_at_the_ticks(view: Any, both: Path):
@@ -247,6 +323,7 @@ def test_upright_lines_stand_at_the_ticks(view: Any, both: Path):
         [...document.querySelectorAll(`#strips .plot ${found}`)].map(x => +(x.getAttribute("x1") ?? x.getAttribute("x"))))""")
     assert at[0] == pytest.approx(at[1])
     assert len(at[0]) > 2
+    assert tab.locator("#strips [stroke-linecap=round]").count() == 0  # a round end would pass 100%
 
 
 def test_paper_is_light_and_nothing_is_cut(view: Any, comparison: Path):
@@ -256,6 +333,8 @@ def test_paper_is_light_and_nothing_is_cut(view: Any, comparison: Path):
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--card')").strip() == "#FFFFFF"
     assert tab.evaluate("getComputedStyle(document.querySelector('.key')).printColorAdjust") == "exact"
+    height = "all => Math.max(...all.map(x => x.getBoundingClientRect().height))"
+    assert tab.eval_on_selector_all("#curve svg, #spread svg, #bytes svg", height) < 8.6 / 2.54 * 96  # two on a page
     cut = "x.scrollWidth > x.clientWidth + 1 || x.scrollHeight > x.clientHeight + 1"
     boxes = "main, .card, .plot, .scroll, .table:not(details *)"
     assert tab.eval_on_selector_all(boxes, f"all => all.filter(x => {cut}).map(x => x.className + x.id)") == []
@@ -328,13 +407,13 @@ def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, P
     assert "metrics.jsonl breaks off after line" in remarks
     assert "lists.jsonl is missing" in remarks
     assert "not finished" in remarks
+    assert re.fullmatch(r"Stopped at round \d of 8", tab.inner_text("#state"))
+    assert tab.evaluate("getComputedStyle(document.querySelector('#state'), '::before').animationName") == "none"
     assert figures(tab)["curve"] == figures(tab)["bytes"] == "yes"
     assert "graph" not in figures(tab)
 
 
 def test_the_page_of_a_federation_over_the_network(view: Any, spread: Path, tmp_path: Path):
-    height = "all => Math.max(...all.map(x => x.getBoundingClientRect().height))"
-    assert tab.eval_on_selector_all("#curve svg, #spread svg, #bytes svg", height) < 8.6 / 2.54 * 96  # two on a page
     write_page([spread], tmp_path / "page.html")
     tab = view(tmp_path / "page.html")
     drawn = figures(tab)
@@ -372,6 +451,8 @@ def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
     try:
         tab = view(f"http://127.0.0.1:{server.server_address[1]}/", expected="ERR_CONNECTION")
         assert tab.inner_text("#state") == "Round 4 of 8"
+        assert tab.evaluate("getComputedStyle(document.querySelector('#state'), '::before').animationName") == "pulse"
+        assert "not finished" not in tab.inner_text(".lead")
         tab.select_option("#client", "5")
         tab.click("#curve summary")
         for name, text in kept.items():

@@ -37,7 +37,7 @@ def report(
     with Console(stderr=True).status("Reading") as status:
         data = write_page(folders, page, asked, say=lambda text: status.update(escape(text)))
     for run in data["runs"]:
-        for remark in run["remarks"]:
+        for remark in filter(None, (run["unfinished"], *run["remarks"])):
             print(f"{run['name']}: {remark}", file=sys.stderr)
     print(page)
     if figures:

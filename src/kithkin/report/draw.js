@@ -89,6 +89,7 @@ const called = (run, k) => { // a client by its number and, where it has another
 const isNamed = ({ client_names: names }) => names.length <= 30 && names.some((name, k) => name !== `${k}`);
 const tickOf = (run, k, room) => isNamed(run) ? fitted(`${k} ${run.client_names[k] ?? ""}`, room) : `${k}`;
 const className = (run, c) => String(run.split?.classes[c] ?? `class ${c}`);
+const classTold = (run, c) => className(run, c).replace(/^\d+$/, "class $&"); // a bare number needs the word, away from an axis
 
 const listOf = run => run.helpers.lists[state.step];
 const pairs = row => row.filter((_, i) => i % 2 === 0).map((j, i) => [j, row[2 * i + 1] / 1000]); // [helper, relation]
@@ -109,18 +110,22 @@ function together(steps) {
 }
 
 // ---------------------------------------------------------------- one plot
-/** Round values between two others; whole ones, where the axis counts something. */
+/** Round values between two others, at least two if there are; whole ones, where the axis counts something. */
 function niceTicks(min, max, wanted, whole) {
   const least = Math.max((max - min) / Math.max(1, wanted), whole ? 1 : 0), unit = 10 ** Math.floor(Math.log10(least || 1));
   const steps = [1, 2, 2.5, 5, 10].map(m => m * unit).filter(step => !whole || Number.isInteger(step));
-  const step = steps.find(m => m >= least * 0.999) || unit;
-  const first = Math.ceil(min / step - 1e-9), last = Math.floor(max / step + 1e-6);
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => (first + i) * step);
+  const at = step => {
+    const first = Math.ceil(min / step - 1e-9), last = Math.floor(max / step + 1e-6);
+    return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => (first + i) * step);
+  };
+  const fits = steps.findIndex(m => m >= least * 0.999);
+  return steps.slice(0, fits + 1).reverse().map(at).find(ticks => ticks.length > 1) || at(steps[fits]);
 }
 const shares = label => ({ min: 0, max: 1, label, format: percent });
-const rounds = (first, last) => ({ min: first, max: Math.max(last, first + 1), label: "round", format: count });
+const rounds = (first, last) => ({ label: "round", format: count,
+  ...first === last ? { min: first - 1, max: last + 1, ticks: [first] } : { min: first, max: last, ends: true } });
 
-/** Axes with a grid; x and y: {min, max, label, format, ticks}. Gives the svg and both scales. */
+/** Axes with a grid; x and y: {min, max, label, format, ticks, ends: tick both}. Gives the svg and both scales. */
 function plot(width, height, x, y, more = {}) {
   const ticksOf = (axis, wanted) => axis.ticks || niceTicks(axis.min, axis.max, Math.max(2, wanted), axis.format === count);
   const yTicks = ticksOf(y, height / 60), yText = yTicks.map(y.format || num);
@@ -131,11 +136,11 @@ function plot(width, height, x, y, more = {}) {
   yTicks.forEach((v, i) => svg.append(
     s("line", { class: v === 0 && y.min < 0 ? "zero" : "rule", x1: left, x2: width - right, y1: Y(v), y2: Y(v) }),
     s("text", { x: left - 8, y: Y(v) + 4, "text-anchor": "end" }, yText[i])));
-  let last = -Infinity;
-  for (const v of ticksOf(x, (width - left) / 80)) {
+  const taken = [];
+  for (const v of [...x.ends ? [x.min, x.max] : [], ...ticksOf(x, (width - left) / 80)]) {
     const text = (x.format || num)(v), at = Math.min(X(v), width - 3.4 * text.length);
-    if (at - last < 7.5 * text.length + 8) continue;
-    last = at;
+    if (taken.some(other => Math.abs(at - other) < 7.5 * text.length + 8)) continue;
+    taken.push(at);
     if (more.upright) svg.append(s("line", { class: "rule", x1: X(v), x2: X(v), y1: top, y2: height - bottom }));
     svg.append(s("text", { x: at, y: height - bottom + 18, "text-anchor": "middle" }, text));
   }
@@ -149,22 +154,27 @@ const path = (xs, ys, p) => {
   let d = "", pen = "M";
   xs.forEach((x, i) => {
     const drawn = there(x) && there(ys[i]);
-    if (drawn) d += `${pen}${p.X(x).toFixed(1)},${p.Y(ys[i]).toFixed(1)}${pen === "M" ? "h0" : ""}`; // a dot, if alone
+    if (drawn) d += `${pen}${p.X(x).toFixed(1)},${p.Y(ys[i]).toFixed(1)}`;
     pen = drawn ? "L" : "M";
   });
   return d;
 };
 const area = (xs, low, high, p) => {
-  const at = xs.map((_, i) => i).filter(i => there(low[i]) && there(high[i]));
+  const at = xs.map((_, i) => i).filter(i => there(low[i]) && there(high[i])), [only] = at;
+  if (at.length === 1) { // as wide as can be seen
+    const x = p.X(xs[only]), from = Math.max(p.left, x - 24), to = Math.min(p.width - p.right, x + 24);
+    return `M${from},${p.Y(high[only])}H${to}V${p.Y(low[only])}H${from}Z`;
+  }
   const corner = (i, side) => `${p.X(xs[i]).toFixed(1)},${p.Y(side[i]).toFixed(1)}`;
   return at.length ? `M${at.map(i => corner(i, high)).join("L")}L${at.reverse().map(i => corner(i, low)).join("L")}Z` : "";
 };
 
+/** A line, and a dot where a point has no neighbour: a line through it alone would not be seen. */
 function line(p, xs, ys, colour, style = 0, width = 2.2) {
-  const drawn = xs.map((_, i) => i).filter(i => there(ys[i]));
-  const [only] = drawn;
-  if (drawn.length === 1) return p.svg.append(s("path", { d: SHAPES[style](p.X(xs[only]), p.Y(ys[only]), 4.5), fill: colour }));
-  p.svg.append(s("path", {
+  const drawn = i => there(xs[i]) && there(ys[i]), all = xs.map((_, i) => i).filter(drawn), r = all.length > 1 ? 3 : 4.5;
+  const dots = all.filter(i => !drawn(i - 1) && !drawn(i + 1)).map(i => SHAPES[style](p.X(xs[i]), p.Y(ys[i]), r));
+  if (dots.length) p.svg.append(s("path", { class: "dots", d: dots.join(""), fill: colour }));
+  if (dots.length < all.length) p.svg.append(s("path", {
     d: path(xs, ys, p), fill: "none", stroke: colour, "stroke-width": width, "stroke-dasharray": DASHES[style],
     "stroke-linejoin": "round", "stroke-linecap": "round",
   }));
@@ -324,7 +334,7 @@ const runsKey = (kind, has = () => true) => () => {
 /** Which class a client's colour means; none where colours come twice. */
 const classesKey = (run, classes) => {
   const used = [...new Set(classes)].filter(given).sort((a, b) => a - b);
-  return used.length && used.at(-1) < 11 ? [["mostly"], ...used.map(c => [className(run, c), hue(c), "dot"])] : [];
+  return used.length && used.at(-1) < 11 ? [["mostly of class"], ...used.map(c => [className(run, c), hue(c), "dot"])] : [];
 };
 const region = (label, ...children) => h("div", { class: "table", tabindex: 0, role: "region", "aria-label": label }, children);
 function tableOf(heads, rows, label = "Numbers") {

@@ -39,7 +39,7 @@ function scatterCard(withGain) {
     const c = run.clients, gain = there(c.gain?.[k]) ? `, gain ${points(c.gain[k])}` : "";
     return [`${run.name}, client ${called(run, k)}`, `accuracy ${pct(c.test[k])}${gain}`,
       `${count(c.labelled[k])} of ${count(c.size[k])} pictures labelled`,
-      c.class && `mostly ${className(run, c.class[k])}`].filter(Boolean).join("\n");
+      c.class && `mostly ${classTold(run, c.class[k])}`].filter(Boolean).join("\n");
   };
   const pick = (label, name, options) =>
     choice(label, options, state[name], v => { state[name] = v; redraw("scatter"); }, label);
@@ -158,7 +158,7 @@ function stripsCard() {
       const p = plot(width, height, shares("test accuracy"), { min: 0, max: 1, ticks: [] }, upright);
       judged().forEach(({ run: { name, clients: { fairness: f } }, colour, style }, i) => {
         const y = row * (i + .5) + 12, across = (a, b) => ({ x1: p.X(a), x2: p.X(b), y1: y, y2: y, stroke: colour });
-        const bar = (a, b, more) => s("line", { ...across(a, b), "stroke-linecap": "round", ...more });
+        const bar = (a, b, more) => s("line", { ...across(a, b), ...more });
         p.svg.append(
           s("text", { class: "strong", x: 6, y: y - 13 }, name),
           bar(f.deciles[0], f.deciles[10], { "stroke-width": 2, opacity: .8 }),
@@ -259,7 +259,7 @@ function confusionCard(run, nothing) {
     run,
     caption: "All clients' test pictures, each judged by the model that its client ended with. "
       + "Rows: true class; columns: what the model says; the shade is the share of the row.",
-    alt: () => matrix.map((row, c) => `${names[c]}: ${percent(share(row[c], total(row)))} right`).join("; "),
+    alt: () => matrix.map((row, c) => `${classTold(run, c)}: ${percent(share(row[c], total(row)))} right`).join("; "),
     table: () => [["true \\ said", ...names], matrix.map((row, c) => [names[c], ...row])],
     tall: 560,
     draw: width => {
@@ -280,7 +280,7 @@ function confusionCard(run, nothing) {
             fill: a === b ? "var(--c0)" : "var(--c3)", opacity: v ? .08 + .52 * part : .03,
           }));
           if (cell > 26 && v) svg.append(s("text", { class: "ink", x, y: y + 4, "text-anchor": "middle" }, v));
-          const text = `${names[a]} taken for ${names[b]}\n${count(v)} of ${count(all)} (${pct(part)})`;
+          const text = `${classTold(run, a)} taken for ${classTold(run, b)}\n${count(v)} of ${count(all)} (${pct(part)})`;
           spots.push({ x, y, r: cell / 2 - 4, text });
         });
       });
@@ -307,7 +307,7 @@ function featuresCard(run, nothing) {
       for (const [c, d] of dots) svg.append(s("path", { d, fill: hue(c), "fill-opacity": .8 }));
       hover(svg, f.x.map((x, i) => {
         const k = f.client[i];
-        return { x: X(x), y: Y(f.y[i]), text: `${className(run, f.class[i])}\nof client ${called(run, k)}`, pick: () => select(k) };
+        return { x: X(x), y: Y(f.y[i]), text: `${classTold(run, f.class[i])}\nof client ${called(run, k)}`, pick: () => select(k) };
       }), 12);
       return svg;
     },

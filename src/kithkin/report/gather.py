@@ -94,8 +94,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
     }
     rounds = next((v for v in (config.get("rounds"), summary.get("rounds")) if isinstance(v, int)), None)
     done = max([m["round"] for m in lines["metrics"]], default=0)
-    if not summary and done:
-        remarks.append(f"The run is not finished: {done} of {rounds or '?'} rounds are on record.")
+    unfinished = f"The run is not finished: {done} of {rounds or '?'} rounds are on record." if done and not summary else None
     split = part("The split", lambda: gather_split(manifest, config, remarks))
     marks = (
         part("Accuracy over rounds", lambda: gather_marks(lines["marks"], lines["metrics"], summary.get("best_val_round")), {})
@@ -107,6 +106,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
         "finished": bool(summary),
         "rounds": rounds,
         "done": done,
+        "unfinished": unfinished,
         **told,
         "model_numbers": manifest.get("model_numbers"),
         "split_hash": manifest.get("split_hash"),

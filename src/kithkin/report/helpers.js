@@ -28,11 +28,12 @@ function graphCard(run, nothing) {
     list.forEach((row, k) => pairs(row).forEach(([j, relation]) => {
       if (j === k) return;
       const a = place[j], b = place[k], pull = .7 - .55 * Math.hypot(a.x - b.x, a.y - b.y) / (2 * radius);
-      const bend = (u, v) => (centre + ((u + v) / 2 - centre) * pull).toFixed(1);
+      const bend = (u, v, aside) => (centre + ((u + v) / 2 - centre) * pull + aside).toFixed(1);
+      const aside = .05 + 8 / Math.max(1, Math.hypot(a.x - b.x, a.y - b.y)); // to its left: who help each other have two lines
       const role = chosen === null ? "all" : k === chosen ? "in" : j === chosen ? "out" : "rest", same = bundles.get(role);
       const look = `${colour(j)}|${Math.max(0, Math.min(3, Math.floor(4 * relation * 1000 / strongest)))}`;
-      same.set(look, (same.get(look) || "") + `M${a.x.toFixed(1)},${a.y.toFixed(1)}Q${bend(a.x, b.x)},${bend(a.y, b.y)} `
-        + `${b.x.toFixed(1)},${b.y.toFixed(1)}`);
+      same.set(look, (same.get(look) || "") + `M${a.x.toFixed(1)},${a.y.toFixed(1)}Q${bend(a.x, b.x, aside * (b.y - a.y))},`
+        + `${bend(a.y, b.y, aside * (a.x - b.x))} ${b.x.toFixed(1)},${b.y.toFixed(1)}`);
     }));
     for (const [role, same] of bundles) for (const [look, d] of same) {
       const [stroke, level] = look.split("|"), width = (.8 + level * .9) * (K > 150 ? .7 : 1) + (role === "in" ? 1 : 0);
@@ -51,7 +52,7 @@ function graphCard(run, nothing) {
   };
   const told = (k, helping) => {
     const names = pairs(listOf(run)[k]).filter(([j]) => j !== k).map(([j, r]) => `${called(run, j)}: ${r.toFixed(2)}`).join(", ");
-    const mostly = groups ? `, mostly ${className(run, groups[k])}` : "";
+    const mostly = groups ? `, mostly ${classTold(run, groups[k])}` : "";
     return `client ${called(run, k)}${mostly}\nhelps ${helping}\nhelped by ${names || "nobody"}`;
   };
   return card("graph", "w8", "Helper graph", {
@@ -116,7 +117,7 @@ function personCard(run) {
         ["test accuracy", pct(c?.test[k])],
         c?.gain && ["gain over local", `${points(c.gain[k])} points`],
         c?.size && ["pictures", `${count(c.size[k])}, ${count(c.labelled[k])} labelled`],
-        c?.class && ["mostly", className(run, c.class[k])],
+        c?.class && ["mostly", classTold(run, c.class[k])],
         list() && ["helps", plural(timesHelping(run)[k], "client")],
       ].filter(Boolean);
       const box = h("div", {}, h("p", { class: "muted" }, h("strong", { id: "chosen" }, `Client ${called(run, k)}`)),
@@ -225,11 +226,12 @@ function reliabilityCard(run, counts, nothing) {
   });
 }
 function byClassCard(run, counts, nothing) {
-  const rows = () => counts().by_class.map(([n, wrong], c) => ({ name: className(run, c), n, wrong, error: share(wrong, n) }));
+  const rows = () => counts().by_class.map(([n, wrong], c) =>
+    ({ name: className(run, c), told: classTold(run, c), n, wrong, error: share(wrong, n) }));
   return card("by-class", "w4", "By true class", {
     run,
     caption: "Wrong labels among those taken, for pictures that are really of this class.",
-    alt: () => rows().map(r => `${r.name}: ${percent(r.error)}`).join("; "),
+    alt: () => rows().map(r => `${r.told}: ${percent(r.error)}`).join("; "),
     table: () => [["class", "taken", "wrong", "error"], rows().map(r => [r.name, count(r.n), count(r.wrong), pct(r.error)])],
     draw: width => {
       if (nothing) return nothing;
@@ -242,7 +244,7 @@ function byClassCard(run, counts, nothing) {
           s("rect", { ...bar, width: full, fill: "var(--faint)" }),
           s("rect", { class: "bar", ...bar, width: r.n ? Math.max(1, r.error * full) : 0, fill: hue(c) }),
           s("text", { x: left + full + 8, y: y + row / 2 + 4 }, percent(r.error)));
-        return { x: width / 2, y: y + row / 2, text: `${r.name}\n${count(r.wrong)} wrong of ${count(r.n)} taken` };
+        return { x: width / 2, y: y + row / 2, text: `${r.told}\n${count(r.wrong)} wrong of ${count(r.n)} taken` };
       }), width);
       return svg;
     },
@@ -271,7 +273,7 @@ function byHelperCard(run, counts, nothing) {
           stroke: mine ? "var(--ink)" : "var(--card)", "stroke-width": mine ? 2.5 : 1,
         }));
         const text = `model of client ${called(run, k)}\n${count(wrong)} wrong of ${count(n)} labels`;
-        return { x, y, r, pick: () => select(k), text: given(c) ? `${text}\nmostly ${className(run, c)}` : text };
+        return { x, y, r, pick: () => select(k), text: given(c) ? `${text}\nmostly ${classTold(run, c)}` : text };
       }));
       return p.svg;
     },

@@ -9,13 +9,15 @@ function overview() {
     there(c.alpha) && `alpha ${c.alpha}`, rounds && plural(rounds, "round"), there(c.seed) && `seed ${c.seed}`,
   ];
   const common = facts(run).filter((fact, i) => fact && runs.every(r => facts(r)[i] === fact));
-  const remarks = runs.flatMap(r => r.remarks.map(text => one ? text : `${r.name}: ${text}`));
-  const progress = going ? one ? `Round ${run.done} of ${run.rounds || "?"}` : `${going} of ${runs.length} runs not finished`
-    : one ? "Finished" : `${runs.length} runs`;
+  const remarks = runs.flatMap(r => [!followed && r.unfinished, ...r.remarks].filter(Boolean)
+    .map(text => one ? text : `${r.name}: ${text}`));
+  const far = `${run.done} of ${run.rounds || "?"}`;
+  const progress = !going ? one ? "Finished" : `${runs.length} runs` : !one ? `${going} of ${runs.length} runs not finished`
+    : followed ? `Round ${far}` : run.done ? `Stopped at round ${far}` : "Stopped before the first round";
   const means = DATA.comparison?.some(row => row.seeds > 1);
   return h("div", { id: "overview" },
     h("div", { class: "lead" },
-      h("div", { class: `state ${going ? "going" : ""}`, id: "state" }, progress),
+      h("div", { class: `state ${!going ? "" : followed ? "going" : "stopped"}`, id: "state" }, progress),
       h("h1", {}, DATA.comparison && runs.length > 4 ? counted(runs) : named(runs, 4)),
       h("p", {}, common.join(" · ")),
       !one && h("div", { class: "chips", role: "group", "aria-label": "Runs shown" }, groupsOf(runs.map(looks)).map(chip)),
@@ -118,7 +120,7 @@ function splitCard(run) {
           if (!n) return;
           every += disc(x, y, Math.max(1, radius(n)));
           if (labelled) known += disc(x, y, Math.max(.7, radius(labelled)));
-          const text = `client ${called(run, k)}, ${names[c]}\n${count(n)} pictures, ${count(labelled)} labelled`;
+          const text = `client ${called(run, k)}, ${classTold(run, c)}\n${count(n)} pictures, ${count(labelled)} labelled`;
           spots.push({ x, y, r: radius(n), pick: () => select(k), text });
         });
         const bar = height => `M${x - wide / 2},${base}h${wide}v${(-height).toFixed(1)}h${-wide}Z`;
@@ -151,13 +153,13 @@ function settings() {
     : typeof v === "object" ? JSON.stringify(v) : String(v);
   const value = (name, v) => name.startsWith("split") && typeof v === "string" ? v.slice(0, 16) : show(v);
   const words = name => name.replaceAll("_", " ");
+  const used = ({ config: c, machine: m }) => ({ ...c, // what the run made of them
+    ..."label_ratio" in c && { label_ratio: c.label_ratio ?? "each client's own" },
+    ...["eager", "workers"].includes(m.compute) && { precision: "fp32" } });
   const origin = r => ({ "numbers in a model": r.model_numbers, "split (sha256)": r.split_hash, folder: r.folder });
   if (!several()) {
     const r = DATA.runs[0];
     const fact = ([name, v]) => [h("dt", {}, words(name)), h("dd", {}, value(name, v))];
-  const used = ({ config: c, machine: m }) => ({ ...c, // what the run made of them
-    ..."label_ratio" in c && { label_ratio: c.label_ratio ?? "each client's own" },
-    ...["eager", "workers"].includes(m.compute) && { precision: "fp32" } });
     const facts = (title, values) => h("div", { class: "card w4" }, h("div", { class: "head" }, h("h3", {}, title)),
       h("dl", { class: "facts" }, Object.entries(values).flatMap(fact)));
     return section("settings", "Settings", "Everything that it takes to do this run again.",
@@ -210,7 +212,8 @@ const kept = { // for as long as the tab is open; a page from disk may have no s
   get: key => { try { return sessionStorage.getItem(key); } catch { return null; } },
   set: (key, v) => { try { sessionStorage.setItem(key, v); } catch { /* then it is forgotten */ } },
 };
-const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+const root = document.documentElement, { live, reload } = root.dataset, followed = Boolean(live || +reload);
+const dark = matchMedia("(prefers-color-scheme: dark)");
 const theme = () => { root.dataset.theme = kept.get("theme") || (dark.matches ? "dark" : "light"); };
 theme();
 dark.addEventListener("change", theme);
@@ -242,7 +245,6 @@ addEventListener("beforeprint", () => cards.forEach(card => card.redraw(760))); 
 addEventListener("afterprint", () => redraw());
 
 // ---------------------------------------------------------------- news
-const { live, reload } = root.dataset;
 async function ask() {
   let answer = null, news = null;
   try {
