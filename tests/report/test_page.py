@@ -407,7 +407,7 @@ def test_a_truncated_run_gives_a_page_with_a_remark(view: Any, runs: dict[str, P
     assert "metrics.jsonl breaks off after line" in remarks
     assert "lists.jsonl is missing" in remarks
     assert "not finished" in remarks
-    assert re.fullmatch(r"Stopped at round \d of 8", tab.inner_text("#state"))
+    assert re.fullmatch(r"Not finished: round \d of 8", tab.inner_text("#state"))
     assert tab.evaluate("getComputedStyle(document.querySelector('#state'), '::before').animationName") == "none"
     assert figures(tab)["curve"] == figures(tab)["bytes"] == "yes"
     assert "graph" not in figures(tab)

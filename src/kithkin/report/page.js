@@ -13,7 +13,7 @@ function overview() {
     .map(text => one ? text : `${r.name}: ${text}`));
   const far = `${run.done} of ${run.rounds || "?"}`;
   const progress = !going ? one ? "Finished" : `${runs.length} runs` : !one ? `${going} of ${runs.length} runs not finished`
-    : followed ? `Round ${far}` : run.done ? `Stopped at round ${far}` : "Stopped before the first round";
+    : followed ? `Round ${far}` : run.done ? `Not finished: round ${far}` : "Not finished: before the first round";
   const means = DATA.comparison?.some(row => row.seeds > 1);
   return h("div", { id: "overview" },
     h("div", { class: "lead" },
