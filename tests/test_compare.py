@@ -74,6 +74,30 @@ def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
     assert math.isnan(alone.coverage)
 
 
+def test_the_deviation_over_seeds_is_that_of_a_sample():
+    (row,) = compare.rows([result("um", 0, [0.25]), result("um", 1, [0.75])])
+    assert row.test_sd == pytest.approx(math.sqrt(2 * 0.25**2 / 1))
+    assert row.seconds == 2, "the mean over seeds"
+
+
+def test_gains_are_over_local_of_the_same_seed_and_alpha():
+    cells = [(0.5, 0, 0.25, 0.5), (0.5, 1, 0.75, 0.875), (5.0, 0, 0.5, 0.5625), (5.0, 1, 1.0, 0.875)]
+    results = [result("local", seed, [alone], alpha) for alpha, seed, alone, _ in cells]
+    results += [result("um", seed, [helped], alpha) for alpha, seed, _, helped in cells]
+    rows = {(row.method, row.alpha): row for row in compare.rows(results)}
+    assert len(rows) == 4
+    assert (rows["um", 0.5].gain, rows["um", 5.0].gain) == pytest.approx((0.1875, -0.03125))
+    assert (rows["um", 0.5].harmed, rows["um", 5.0].harmed) == (0, 0.5)
+
+
+def test_every_clients_gain_is_written_beside_its_seed(tmp_path: Path):
+    results = [result("local", 0, [0.25, 0.5]), result("local", 1, [0.75, 1.0]), result("um", 1, [1.0, 0.5])]
+    compare.write_table(tmp_path, compare.rows(results), results)
+    with (tmp_path / "gains.csv").open() as f:
+        gains = [(g["seed"], g["client"], float(g["gain_over_local"])) for g in csv.DictReader(f) if g["method"] == "um"]
+    assert gains == [("1", "0", 0.25), ("1", "1", -0.5)]
+
+
 def test_three_points_below_local_is_not_yet_harm():
     (row, _) = compare.rows([result("um", 0, [0.471, 0.469]), result("local", 0, [0.5, 0.5])])
     assert row.harmed == pytest.approx(1 / 2)
@@ -84,7 +108,7 @@ def test_without_local_there_is_no_gain_to_tell():
     assert compare.shown(row)[-2:] == ["-", "-"]
 
 
-@pytest.mark.parametrize(("clients", "worst"), [(1, 0.0), (10, 0.0), (20, 0.5), (30, 1.0)])
+@pytest.mark.parametrize(("clients", "worst"), [(1, 0.0), (10, 0.0), (19, 0.0), (20, 0.5), (30, 1.0)])
 def test_the_worst_decile_is_a_tenth_of_the_clients(clients: int, worst: float):
     assert compare.worst_decile([float(k) for k in range(clients)]) == worst
 
@@ -99,9 +123,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_cell_has_its_folder_and_the_table_its_files(compared: Path):
     cells = sorted(p.name for p in compared.iterdir() if p.is_dir())
     assert cells == ["local-a5-s0", "local-a5-s1", "um-a5-s0", "um-a5-s1"]
+    manifests = [json.loads((compared / name / "manifest.json").read_text())["config"] for name in cells]
+    assert [(config["method"], config["seed"]) for config in manifests] == [("local", 0), ("local", 1), ("um", 0), ("um", 1)]
     with (compared / "table.csv").open() as f:
         rows = list(csv.DictReader(f))
     summaries = [json.loads((compared / f"um-a5-s{s}" / "summary.json").read_text()) for s in (0, 1)]
+    assert [row["gain"] == "" for row in rows] == [False, True], "over itself local gains nothing, not nan"
     assert float(rows[0]["test"]) == pytest.approx(sum(s["test_at_best_val"] for s in summaries) / 2)
     assert [line.split("|")[1].strip() for line in (compared / "table.md").read_text().splitlines()[2:]] == ["um", "local"]
     with (compared / "gains.csv").open() as f:

@@ -307,6 +307,14 @@ def test_dropout_trains_with_the_masks_of_the_rows_keys():
     assert torch.allclose(fit(dropped, data, one).w, w - 0.3 * gradient, atol=1e-6)
 
 
+def test_no_two_rows_of_a_fit_have_one_key(monkeypatch: pytest.MonkeyPatch):
+    seen: list[Tensor] = []
+    views = eager.views
+    monkeypatch.setattr(eager, "views", lambda *halves: seen.append(views(*halves).keys) or views(*halves))
+    fit(linear, lesson(8, 12), recipe("sum", epochs=2))
+    assert len(torch.cat(seen).unique()) == len(torch.cat(seen)) == 2 * 3 * (4 + 4)
+
+
 @pytest.mark.parametrize("build", [linear, normed])
 def test_a_fit_leaves_its_job_as_it_was(build):
     w, data = initial_vector(build, 0), lesson(6, 6)

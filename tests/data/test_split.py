@@ -74,6 +74,13 @@ def test_every_client_keeps_its_own_pictures_and_the_same_for_the_same_seed(size
     assert split.digest() not in [split_of(other, len(sizes), "given", seed, label_ratio).digest() for other in others]
 
 
+def test_clients_of_one_size_are_shuffled_apart():
+    owners = np.repeat([0, 1], 40)
+    data = Dataset("mine", np.zeros((80, 1, 8, 8), np.uint8), owners % 2, ("a", "b"), False, owners)
+    first, second = split_of(data, 2, "given", 0, 1.0).shares
+    assert np.sort(first.test).tolist() != np.sort(second.test - 40).tolist()
+
+
 def test_alpha_deals_what_would_else_be_kept():
     data = replace(load("digits"), owners=np.arange(1797) % 3)
     assert [len(share.train) for share in split_of(data, 3, "given", 4).shares] == [419, 419, 419]

@@ -43,6 +43,13 @@ def test_each_sample_takes_its_own_least_uncertain_answer():
     assert torch.equal(y, torch.stack([b[0], a[1], c[2]]))
 
 
+def test_the_least_entropy_is_not_the_largest_probability():
+    a, b = torch.tensor([[0.6, 0.2, 0.2]]), torch.tensor([[0.55, 0.45, 0.0]])  # entropies 0.95 and 0.69
+    y, who = least_uncertain([a, b])
+    assert who.tolist() == [1]
+    assert torch.equal(y, b)
+
+
 def test_the_earlier_one_wins_a_tie():
     a, b = torch.tensor([[0.2, 0.8], [0.0, 1.0]]), torch.tensor([[0.8, 0.2], [1.0, 0.0]])
     assert least_uncertain([a, b])[1].tolist() == [0, 0]

@@ -6,6 +6,9 @@ by all pictures adds (2 * 4 + 6 * 8) / 8 = 7, one by labelled pictures (1 * 4 + 
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import log
+
 import pytest
 import torch
 from scripted import LAYOUT, W0, Scripted, adding, asker, client, fitted, make
@@ -292,3 +295,56 @@ def test_lg_fedavg_counts_the_body_that_a_newcomer_takes_over_from_the_fedavg_ro
     later, _ = play(method, courier, world, {1})
     assert fake.fits[-1].w.tolist() == (W0 + 4).tolist(), "not w0: the body came from the server"
     assert later.ledger.moved["start"] - world.ledger.moved["start"] == 7 * 4
+
+
+def test_who_trained_in_the_last_fedavg_round_starts_from_the_mean_and_not_from_its_own_body():
+    method, fake = make("lg-fedavg", fedavg_rounds=1), Scripted()
+    courier = LocalCourier(CLIENTS, [], fake)
+    world, _ = play(method, courier, open_world(method, CLIENTS, W0), {0, 1})
+    assert [state.w.tolist() for state in world.states] == [(W0 + 4).tolist(), (W0 + 8).tolist()]
+    models = [fake.run(method.personal(world.server, c, s, 1)) for c, s in zip(CLIENTS, world.states, strict=True)]
+    assert [w.tolist() for (w,) in models] == [(W0 + 7).tolist()] * 2
+    fake.fits.clear()
+    play(method, courier, world, {0, 1})
+    assert [fit.w.tolist() for fit in fake.fits] == [(W0 + 7).tolist()] * 2
+
+
+@pytest.mark.parametrize("objective", ["fixmatch", "labelled-only"])
+def test_lg_fedavg_sends_the_whole_model_once_after_its_fedavg_round_and_the_head_from_then_on(objective):
+    """Client 1 has no labels: alone it gives a cohort without examples, and has a body of its own all the same."""
+    clients = [client(0, 1, 1), client(1, 0, 5)]
+    method, fake = make("lg-fedavg", fedavg_rounds=1, objective=objective), Scripted()
+    courier, world = LocalCourier(clients, [], fake), open_world(method, clients, W0)
+    moved = [(0, 0)]
+    for trained in ({0, 1}, {0}, {1}, {0}, {1}):
+        world, _ = play(method, courier, world, trained)
+        moved.append((world.ledger.down, world.ledger.up))
+    steps = [((d - c) / 4, (u - v) / 4) for (c, v), (d, u) in pairwise(moved)]
+    assert steps == [(14, 14), (7, 2), (7, 2), (2, 2), (2, 2)], "up goes the head alone at once"
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_no_two_trainings_draw_alike_be_it_of_another_client_round_or_seed(name):
+    """A warm-up where there is one, two rounds, and before two evaluations; the three models of Mix share their draws."""
+    draws, changes = [], {"helpers": 2, "candidates": 0} if name in ("um", "um-plus") else {}
+    method = make(name, **changes)
+    for seed in (0, 1):
+        clients, fake = [client(0, 1, 1, seed), client(1, 1, 5, seed)], Scripted()
+        courier, world = LocalCourier(clients, [], fake), open_world(method, clients, W0)
+        while world.round < 2:
+            world, _ = play(method, courier, world, {0, 1})
+        for c, state in zip(clients, world.states, strict=True):
+            for t in (2, 3):
+                fake.run(method.personal(world.server, c, state, t))
+        draws += [fit.key for fit in fake.fits]
+    assert len(set(draws)) == len(draws) / (3 if name == "mix" else 1)
+
+
+def test_the_labels_on_record_are_those_of_the_model_that_training_starts_from():
+    method, fake = make("fixbn"), Scripted()
+    courier = LocalCourier(CLIENTS, [], fake)
+    world, _ = play(method, courier, open_world(method, CLIENTS, W0), {0, 1})
+    _, labels = play(method, courier, world, {0, 1})
+    assert [ask.w.tolist() for ask in fake.predicts] == [fit.w.tolist() for fit in fake.fits], "own norms and all"
+    assert [labels[k].who.tolist() for k in (0, 1)] == [[0], [1] * 5]
+    assert labels[1].entropy.tolist() == pytest.approx([log(2)] * 5), "both classes are as likely"

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from kithkin.errors import KithkinError
-from kithkin.methods import METHODS, check, sees_all_labels
+from kithkin.methods import METHODS, check, sees_all_labels, suited
 
 AT_LEAST_ONE = {
     "helpers": ["um", "um-plus"],
@@ -149,3 +149,12 @@ def test_only_the_supervised_methods_see_all_labels():
     }
     assert not sees_all_labels(replace(METHODS["fixavg"].settings, objective="labelled-only"))
     assert sees_all_labels(replace(METHODS["fedper"].settings, objective="supervised"))
+
+
+@pytest.mark.parametrize(
+    ("clients", "asked", "expected"),
+    [(20, None, (5, 2)), (6, None, (5, 1)), (5, None, (5, 0)), (3, None, (3, 0)), (6, 3, (5, 2)), (6, 6, (5, 0))],
+)
+def test_few_clients_have_short_lists_and_as_many_candidates_as_the_list_that_was_asked_for_leaves(clients, asked, expected):
+    settings = suited(METHODS["um"].settings, clients, asked)
+    assert (settings.helpers, settings.candidates) == expected

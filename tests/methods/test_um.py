@@ -180,6 +180,25 @@ def test_candidates_are_drawn_by_address():
     assert first != [causes(method.brief(server, 3, t, sampled=False)) for t in range(1, 9)]
 
 
+def test_clients_of_one_choice_draw_apart():
+    """Clients 0 and 1 hold each other, so both choose among the same seven."""
+    pair = ((Held(0, 1, 0.5), Held(1, 1, 0.5)),) * 2
+    server = Pool(tuple(Newest(1, model(j, 1)) for j in range(9)), (*pair, *((Held(j, 1, 1.0),) for j in range(2, 9))))
+    a, b = ([causes(um(M=2, R=2, F=50).brief(server, k, t, sampled=False)) for t in range(1, 9)] for k in (0, 1))
+    assert a != b
+
+
+def test_more_candidates_than_places_are_all_sent():
+    brief = um(M=2, R=4, F=9).brief(pool([1] * 8, (0, 1, 0.5), (1, 1, 0.5)), 0, 1, sampled=True)
+    assert len(causes(brief)["search"]) == 4
+
+
+def test_who_has_shared_no_model_yet_is_offered_to_nobody():
+    server = pool([1, 0, 1, 0], (0, 1, 0.5))
+    assert causes(um(M=4, R=3, F=9).brief(server, 0, 1, sampled=False)) == {"search": [2]}
+    assert causes(um(M=4, F=0).brief(server, 0, 1, sampled=True)) == {"fill": [2]}
+
+
 def test_fewer_strangers_than_candidates_are_all_sent():
     assert causes(um(M=3, R=5, F=9).brief(pool([1, 1, 1], (0, 1, 0.5), (1, 1, 0.5)), 0, 1, sampled=False)) == {"search": [2]}
 
@@ -217,6 +236,7 @@ def test_a_short_list_is_filled_for_training_alone():
     both = causes(method.brief(server, 0, 2, sampled=True))
     assert (len(both["search"]), len(both["fill"])) == (2, 1), "candidates take places first"
     assert not set(both["search"]) & set(both["fill"])
+    assert list(causes(method.brief(server, 0, 2, sampled=False))) == ["search"], "who does not train needs no more"
 
 
 def test_a_full_list_is_not_filled():
@@ -338,6 +358,30 @@ def test_every_pseudo_label_is_the_answer_of_the_least_uncertain_helper():
     reply = visit(method, fake, UmState(HelperList(0, helpers, 3)), 1, train=True, unlabelled=3)
     assert fake.fits[0].lesson.targets.tolist() == [[0.125, 0.875], [1.0, 0.0], [0.25, 0.75]]
     assert reply.labels.classes.tolist() == [1, 0, 1]
+    assert reply.labels.who.tolist() == [1, 2, 0]
+
+
+def test_the_record_names_the_client_that_labelled_and_not_its_place_in_the_list():
+    sure, unsure = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.5]])
+    helpers = (Helper(0, 1, model(0, 1), Score(0.5, unsure)), Helper(7, 1, model(7, 1), Score(0.5, sure)))
+    reply = visit(um(M=2), Village(), UmState(HelperList(0, helpers, 2)), 1, train=True)
+    assert reply.labels.who.tolist() == [7]
+
+
+def test_who_joins_late_and_finds_nobody_labels_by_its_own_model():
+    method = um(M=2)
+    fake = Village(unlabelled={(0, -1, 0): torch.tensor([[0.25, 0.75]])})
+    visit(method, fake, method.greet(client(0, 4, 1), START), 3, train=True)
+    assert fake.fits[0].lesson.targets.tolist() == [[0.25, 0.75]]
+
+
+@pytest.mark.parametrize("cause", ["search", "refresh", "fill"])
+def test_a_model_that_answers_no_numbers_becomes_nobodys_helper(cause):
+    fake = Village(unlabelled={(0, 1, 2): torch.full((1, 2), torch.nan)})
+    had = [(0, 1, 0.5), (1, 1, 0.25)] if cause == "refresh" else [(0, 1, 0.5)]
+    reply = visit(um(M=3), fake, listed(3, *had), 1, parcel(cause, 1, 2), train=True)
+    assert lines(reply.state)[1:] == had[1:]
+    assert fake.fits[0].w.isfinite().all()
 
 
 def test_the_own_model_goes_up_one_version_on():

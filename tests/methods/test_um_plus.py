@@ -20,6 +20,7 @@ from kithkin.federation import LocalCourier, open_world, play
 from kithkin.helpers import Helper, HelperList, Score
 from kithkin.methods import METHODS
 from kithkin.methods.base import SERVER
+from kithkin.methods.um import Newest
 from kithkin.methods.um_plus import Commons, PlusState, bias_of
 from kithkin.nets import layout_of
 
@@ -41,6 +42,7 @@ def close(w: torch.Tensor, expected: torch.Tensor) -> None:
 
 def test_the_bias_of_the_last_layer_holds_the_prior():
     assert bias_of(BIASED) == slice(3, 5)
+    assert bias_of(layout_of(nn.Sequential(nn.Linear(1, 3), nn.Linear(3, 2)))) == slice(12, 14), "3 + 3 + 6 come before"
     with pytest.raises(KithkinError, match="last layer has no bias"):
         bias_of(LAYOUT)
     with pytest.raises(KithkinError, match="last layer has no bias"):
@@ -99,7 +101,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand(losses: str):
     close(world.states[0].helpers.own.w, W0 + 9)
     close(world.server.w, W0 + 9)
     close(world.server.steady, W0 + 7)  # window 1, doubled: half of the way in round 1
-    assert world.server.behind == 3
+    assert (world.server.evidence, world.server.behind) == ((3, 1), 3)
     assert world.ledger.moved == {"warm-up": 2 * SIZE, "fill": SIZE, "start": SIZE, "upload": SIZE}
 
     (mine,) = fake.run(method.personal(world.server, TWO[0], world.states[0], 1))
@@ -174,6 +176,32 @@ def test_votes_of_known_clients_count_as_labels_and_need_no_pass(losses: str, ri
     assert len(fake.fits) == (labelled == 10)
 
 
+@pytest.mark.parametrize(("known", "views", "tuned"), [(0.5, "weak", 0), (0.51, "plain", 1)])
+def test_known_is_who_the_common_model_is_related_to_at_least_so_much(known: float, views: str, tuned: int):
+    """It is right on one of two labelled pictures, which are both of class 0."""
+    method = make("um-plus", **ALONE, known=known, relation="accuracy")
+    fake = Scripted(predict=lambda job: torch.eye(2)[: len(job.rows)])
+    (alone,) = clients = [client(0, 2, 2)]
+    world, _ = play(method, LocalCourier(clients, [], fake), open_world(method, clients, W0), {0})
+    world, _ = play(method, LocalCourier(clients, [], fake), world, {0})
+    assert fake.fits[-1].recipe.views == views
+    fake.fits.clear()
+    fake.run(method.personal(world.server, alone, world.states[0], 1))
+    assert len(fake.fits) == tuned
+
+
+def test_who_only_searches_keeps_the_labels_that_its_prior_counts():
+    method, fake = make("um-plus", helpers=2, candidates=1, search_rounds=9, threshold=0.5), Scripted()
+    three = [client(0, 1, 3), client(1, 1, 1), client(2, 1, 1)]
+    courier = LocalCourier(three, [], fake)
+    world, _ = play(method, courier, open_world(method, three, W0), {0, 1, 2})
+    world, _ = play(method, courier, world, {0})
+    assert world.states[0].votes.tolist() == [1.5, 1.5]
+    later, _ = play(method, courier, world, {1})
+    assert later.ledger.moved["search"] > world.ledger.moved["search"]
+    assert later.states[0].votes.tolist() == [1.5, 1.5]
+
+
 def test_signals_are_not_moved_even_where_a_mirror_image_would_keep_its_label():
     setting = replace(SETTING, layout=BIASED, training=replace(SETTING.training, flip=True), signals=True)
     assert METHODS["um-plus"].make(METHODS["um-plus"].settings, setting).moved.views == "plain"
@@ -203,9 +231,23 @@ def test_fine_tuning_starts_from_the_steady_model_and_leaves_no_trace():
     ] * 2
 
 
+def test_fine_tuning_takes_the_labels_of_which_the_vote_is_certain():
+    """Trust: own model 3, common model 1. They agree on picture A; picture B is 3/4 of class 1."""
+    method = make("um-plus", **ALONE, threshold=0.8, known=1.1, relation="accuracy")
+    fake = Scripted(predict=lambda job: torch.tensor([[1.0, 0.0]]).repeat(len(job.rows), 1))
+    own = Helper(0, 1, W0, Score(1.0, torch.eye(2)), evidence=3)
+    server = Commons(method.um.open(1, W0), (3,), W0, 1, W0)
+    fake.run(method.personal(server, TWO[0], PlusState(HelperList(0, (own,), 1)), 1))
+    (fit,) = fake.fits
+    assert fit.lesson.targets.tolist() == [[1, 0], [0.25, 0.75]]
+    assert fit.lesson.weights.tolist() == [1, 0]
+    shown = method.shown(replace(server, w=W0 + 1))
+    assert (shown.steady.tolist(), shown.behind) == (W0.tolist(), 1), "as much of the server is needed for that"
+
+
 def test_what_travels_is_ums_and_one_common_model_for_who_trains():
     um, plus = make("um", helpers=3), make("um-plus", helpers=3)
-    pool = um.open(6, W0)
+    pool = replace(um.open(6, W0), models=(Newest(1, W0),) * 6)  # all have shared one
     server = Commons(pool, (5, 4, 3, 2, 1, 0), W0 + 1, 15, W0)
     for t in range(1, 40):
         for k, sampled in ((0, True), (3, False)):
@@ -235,11 +277,14 @@ def test_a_cohort_without_examples_leaves_the_common_model_as_it_was():
     assert world.server.w.tolist() == world.server.steady.tolist() == W0.tolist()
 
 
-@pytest.mark.parametrize(("gathering", "ways"), [(0, [4, 11, 0, 12.25, 17.1875]), (1, [4, 10, 0, 11.5, 16.625])])
+@pytest.mark.parametrize(
+    ("gathering", "ways"), [(0, [4, 11, 0, 12.25, 17.1875]), (1, [4, 10, 0, 11.5, 16.625]), (3, [4, 8, 0, 6, 10.4])]
+)
 def test_the_common_model_goes_most_of_its_last_way_again(gathering: float, ways: list[float]):
     """Client 0 adds 4 and client 1 adds 8, and three quarters of the last way come on top; but not for norm statistics.
 
-    Gathering 1: in round 2 it is half of it. Who is sampled in vain leaves the speed as it was.
+    Gathering 1: in round 2 it is half of it. Gathering 3: nothing before round 4, then a quarter. Who is sampled in vain
+    leaves the speed as it was.
     """
     method = make("um-plus", **ALONE, server_momentum=0.75, gathering=gathering, window=0.0, tune_epochs=0)
     courier = LocalCourier(TWO, [], Scripted())

@@ -45,6 +45,15 @@ def test_three_dropouts_sit_after_the_last_two_norms_and_the_hidden_layer():
     assert [m.p for m in net.modules() if isinstance(m, Dropout)] == [0.25] * 3
 
 
+def test_the_hidden_layer_sees_the_largest_of_every_channel_of_the_last_sum():
+    net = ResNet9(1, 3, width=2).eval()
+    seen: list[torch.Tensor] = []
+    net.hidden.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    x, z = net.trunk(torch.rand(2, 1, 16, 16))
+    net.tail(x, z)
+    torch.testing.assert_close(seen[0], (x + net.last[1](z)).amax((2, 3)))
+
+
 def test_no_dropout_sits_in_the_trunk():
     net = ResNet9(1, 5, 2)
     for module in net.modules():

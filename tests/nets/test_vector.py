@@ -101,6 +101,12 @@ def test_norms_are_found_by_type():
     assert layout.norm.sum() == 4 * 3 + 4 * 4 + 2 * 5
 
 
+@pytest.mark.parametrize("norm", [nn.GroupNorm(1, 4), nn.LayerNorm(4), nn.RMSNorm(4)])
+def test_a_norm_without_statistics_is_one_too(norm: nn.Module):
+    layout = layout_of(nn.Sequential(nn.Linear(2, 4), norm))
+    assert layout.norm.sum() == sum(p.numel() for p in norm.parameters()) > 0
+
+
 def test_resnet9_has_four_norm_tensors_for_each_of_its_eight_norms():
     layout = layout_of(ResNet9(3, 10, width=2))
     assert len(names(layout, layout.norm)) == 4 * 8
@@ -273,6 +279,13 @@ def test_passes_are_separate_full_forwards(build):
         with net.throwing(keys[t]):
             assert torch.allclose(logits[t], net.module(x), atol=1e-6)
     assert not torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+def test_passes_that_drop_nothing_are_all_the_plain_answer():
+    net = Network(lambda: ResNet9(1, 3, width=2, dropout=0.0), CPU)
+    net.module.eval()
+    x = torch.rand(5, 1, 8, 8)
+    torch.testing.assert_close(net.passes(x, torch.arange(15).view(3, 5)), net.module(x).expand(3, -1, -1))
 
 
 def test_the_trunk_runs_once():

@@ -150,6 +150,11 @@ def test_a_new_checkpoint_outlives_older_damaged_ones_with_larger_numbers(tmp_pa
     assert loaded(tmp_path)[0] == 2
 
 
+def test_a_checkpoint_leaves_no_later_one_of_the_run_that_it_begins_anew(tmp_path: Path):
+    saved(tmp_path, 4, 6, 2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["round-000002.json", "round-000002.safetensors"]
+
+
 def test_saving_the_same_round_again_replaces_it(tmp_path: Path):
     saved(tmp_path, 2, 4)
     flip_a_byte(file(tmp_path, 4))

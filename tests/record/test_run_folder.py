@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -20,10 +21,11 @@ from tiny_runs import COMMON, assert_same_run, checkpoints, drafts, flags, lines
 import kithkin
 from kithkin.data import Share, deal, load
 from kithkin.errors import KithkinError
-from kithkin.federation import paper_costs
+from kithkin.federation import Ledger, LocalCourier, Marks, World, paper_costs
 from kithkin.nets import ResNet9, layout_of
 from kithkin.nets.vector import cut
-from kithkin.record.run import last_labels
+from kithkin.record import Folder
+from kithkin.record.run import Pace, as_line, from_line, last_labels
 
 Whole = Callable[..., Path]
 METHODS = ["um", "fixbn", "pfedme", "mix", "local"]
@@ -154,6 +156,12 @@ def test_cost_formulas_stand_in_the_summary_of_the_methods_they_are_about(whole:
     assert read(whole("fixbn"), "summary.json")["cost_formulas"] == {}
 
 
+def test_cost_formulas_count_no_search_after_the_last_round(tmp_path: Path):
+    result = start(tmp_path / "run", "um", rounds=2, search_rounds=30, refresh_every=1)
+    costs = paper_costs(K=6, M=3, R=2, F=2, nu=1, tau=2 / 6, n=2, size=MODEL // 4)
+    assert result.summary["cost_formulas"] == pytest.approx(costs)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_clients_tell_sizes_ratio_accuracies_and_helpers(whole: Whole, method: str):
     folder = whole(method)
@@ -228,8 +236,40 @@ def test_rounds_that_are_not_evaluated_have_nulls_and_the_last_always_is(tmp_pat
     assert [mark["round"] for mark in lines(tmp_path / "run" / "marks.jsonl")] == [2, 4, 5]
 
 
-def test_a_run_is_judged_by_rounds_of_its_method_alone(tmp_path: Path):
-    """LG-FedAvg's first rounds are FedAvg's, which may be better."""
+def test_the_test_accuracy_is_that_of_the_round_of_best_validation_and_of_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of the rounds 2, 4 and 5 that are evaluated, validation is best in 4 and test in 2."""
+    val = {2: 0.25, 4: 0.75, 5: 0.5}
+    test = {2: [0.875, 1.0] * 3, 4: [0.25, 0.5] * 3, 5: [0.25, 0.75] * 3}
+    monkeypatch.setattr(LocalCourier, "examine", lambda self, method, server, states, t: Marks([val[t]] * 6, test[t]))
+    result = start(tmp_path / "run", "fixavg", rounds=5, eval_every=2)
+    assert {name: result.summary[name] for name in ("best_val_round", "best_val", "test_at_best_val")} == {
+        "best_val_round": 4,
+        "best_val": 0.75,
+        "test_at_best_val": 0.375,
+    }
+    assert result.summary["test_var_at_best_val"] == 0.125**2
+    assert (result.summary["final_test_mean"], result.summary["final_test_var"]) == (0.5, 0.25**2)
+    assert result.summary["best_test"] == 0.9375
+    assert [client["test_at_best_val"] for client in result.clients] == test[4]
+    assert [client["test_accuracy"] for client in result.clients] == test[5]
+    assert [client["val_accuracy"] for client in result.clients] == [0.5] * 6
+
+
+def test_where_nobody_can_validate_the_last_round_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    marks = {t: Marks([math.nan] * 6, [t / 4] * 5 + [math.nan]) for t in (1, 2)}
+    monkeypatch.setattr(LocalCourier, "examine", lambda self, method, server, states, t: marks[t])
+    result = start(tmp_path / "run", "fixavg", rounds=2)
+    assert (result.summary["best_val"], result.summary["best_val_round"]) == (None, 2)
+    assert (result.summary["test_at_best_val"], result.summary["test_var_at_best_val"]) == (0.5, 0)
+    assert [client["test_at_best_val"] for client in result.clients] == [0.5] * 5 + [None]
+
+
+def test_a_run_is_judged_by_rounds_of_its_method_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """LG-FedAvg's first rounds are FedAvg's, which may be better: here every round is worse than the one before."""
+    marks = [Marks([1 - t / 8] * 6, [1 - t / 8] * 6) for t in range(5)]
+    monkeypatch.setattr(LocalCourier, "examine", lambda self, method, server, states, t: marks[t])
     result = start(tmp_path / "run", "lg-fedavg", rounds=4, fedavg_rounds=3)
     last = result.metrics[-1]["test_mean"]
     assert [result.summary[name] for name in ("best_val_round", "test_at_best_val", "best_test")] == [4, last, last]
@@ -238,6 +278,7 @@ def test_a_run_is_judged_by_rounds_of_its_method_alone(tmp_path: Path):
 def test_the_pseudo_error_is_null_where_no_label_was_taken(tmp_path: Path):
     result = start(tmp_path / "run", "fixavg", rounds=2, threshold=1.1)
     assert [line["pseudo_error"] for line in result.metrics] == [None, None]
+    assert [line["pseudo_coverage"] for line in result.metrics] == [0, 0], "asked for, and none taken"
     assert result.summary["final_pseudo_error"] is None
 
 
@@ -277,6 +318,28 @@ def test_without_validation_pictures_accuracy_is_null_and_every_line_is_strict_j
     missing = [client["val_accuracy"] is None for client in clients]
     assert missing == [client["val"] == 0 for client in clients]
     assert any(missing)
+
+
+def test_marks_come_back_from_their_line_where_a_client_has_no_such_pictures_too():
+    back = from_line(json.loads(json.dumps(as_line(3, Marks([math.nan, 0.5], [0.25, math.nan])))))
+    assert (math.isnan(back.val[0]), back.val[1], back.test[0], math.isnan(back.test[1])) == (True, 0.5, 0.25, True)
+
+
+def test_a_foreign_line_ends_a_record(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1}\nno line\n{"round": 3}\n')
+    assert Folder(tmp_path).read_lines(tmp_path / "metrics.jsonl") == [{"round": 1}], "round 3 would follow a gap"
+
+
+@pytest.mark.parametrize(
+    ("every", "took", "rounds"),
+    [(None, -1.0, [10, 20, 30]), (None, math.inf, []), (7, math.inf, [7, 14, 21, 28]), (0, -1.0, [])],
+)
+def test_unless_told_a_run_is_saved_every_ten_rounds_but_not_where_that_takes_long(
+    every: int | None, took: float, rounds: list[int]
+):
+    pace = Pace(every, 0)
+    pace.took = took
+    assert [t for t in range(1, 31) if pace.is_time(World(t, None, (), Ledger()))] == rounds
 
 
 def test_at_most_two_checkpoints_are_kept(tmp_path: Path):
