@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tyro.conf import arg
 
 from kithkin.errors import KithkinError, unknown
 
@@ -16,6 +18,7 @@ Engine = Literal["auto", "eager", "workers", "graphs"]
 Pool = Literal["device", "host"]
 Alpha = float | Literal["given"]  # how pictures are dealt to clients; given: not at all, as the data says whose they are
 MOST = 2**31
+SAID = arg(help_behavior_hint="")  # the text of a flag says what holds without it
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class RunConfig:
     """K, how many clients share the data."""
     alpha: Alpha | None = None
     """How alike clients are (Dirichlet). Small: very different; 10: nearly alike; given: as your data says whose they are."""
-    label_ratio: float | None = None
+    label_ratio: Annotated[float | None, SAID] = None
     """Labelled share of every client's training pictures; left out, each client draws its own from Dir(0.5, 0.5)."""
     rounds: int | None = None
     """n, rounds of training."""
@@ -54,9 +57,9 @@ class RunConfig:
     """Everything random follows from it: split, start, cohorts, batches, dropout."""
     eval_every: int = 1
     """Evaluate all personal models every so many rounds, and at the end."""
-    checkpoint_every: int | None = None
+    checkpoint_every: Annotated[int | None, SAID] = None
     """Save the run every so many rounds (0: only when interrupted); left out, every 10, or less often where saving is slow."""
-    save_models: bool = True
+    save_models: Annotated[bool, SAID] = True
     """Unless this is given, every client's personal model is kept: `predict`, `export` and a report's looks need them."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -68,7 +71,7 @@ class RunConfig:
     """Where models lie between visits: in the device's memory, or in the host's, which holds more and is slower to reach."""
     preset: Preset = "default"
     """paper: every value of the paper's experiments (K=100, 200 rounds, lr 1e-4 ...), where no flag says otherwise."""
-    data_folder: Path | None = None
+    data_folder: Annotated[Path | None, SAID] = None
     """Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder."""
 
     def resolved(self, owners: int | None = None) -> RunConfig:

@@ -15,7 +15,11 @@ from kithkin.config import Alpha, RunConfig
 from kithkin.errors import unknown
 from kithkin.own import is_own, short
 
-OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.")], None)
+OUT = (
+    "out",
+    Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.", help_behavior_hint="")],
+    None,
+)
 QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
 REPORT = (
     "report",

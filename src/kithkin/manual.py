@@ -86,7 +86,7 @@ def flags_in(text: str) -> list[Flag]:
             rows = []  # what stood above the line was about the whole group
         elif line.startswith("│") and row.startswith(" ") and rows:
             rows[-1].append(row.strip())
-        elif line.startswith("│"):
+        elif line.startswith("│") and row:
             names, _, told = row.partition("  ")
             rows.append([names, told.strip()])
     return found
