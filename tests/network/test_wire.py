@@ -80,6 +80,8 @@ def below_zero() -> np.ndarray:
         (good().astype(np.float16), "float16"),
         (np.zeros(P, np.int64), "int64"),
         (np.zeros(P, "<U4"), "type"),
+        (np.zeros(P, [("x", "<f4")]), "type"),
+        (good().astype(">f4"), "type >f4"),
         (below_zero(), "answers with no numbers"),
     ],
 )
@@ -87,6 +89,15 @@ def test_a_model_that_cannot_be_is_refused_and_its_sender_named(array: np.ndarra
     with pytest.raises(RefusedError, match=why) as caught:
         wire_of("fp32").open(sealed([good(), array]), "site north")
     assert "site north" in caught.value.problem
+
+
+def test_whatever_goes_wrong_while_a_model_is_opened_is_a_refusal(monkeypatch: pytest.MonkeyPatch):
+    def unreadable(array: np.ndarray) -> None:
+        raise RuntimeError("no tensor")
+
+    monkeypatch.setattr(torch, "from_numpy", unreadable)
+    with pytest.raises(RefusedError, match="site north cannot be read"):
+        wire_of("fp32").open(sealed([good()]), "site north")
 
 
 def test_a_message_that_was_altered_or_cut_is_refused():
@@ -217,9 +228,10 @@ def test_a_message_is_its_models_and_less_than_a_kilobyte(method: str, tmp_path:
         (lambda lines, arrays: (lines * 2, arrays * 2), "it sends 2 models"),
         (lambda lines, arrays: ([lines[0] | {"evidence": 2**52}], arrays), "more of its model than is so"),
         (lambda lines, arrays: ([lines[0] | {"size": 2**52}], arrays), "more of its model than is so"),
+        (lambda lines, arrays: (lines, [arrays[0].astype(">f4")]), "numbers of type >f4"),
     ],
 )
-def test_a_model_too_few_or_too_many_or_praised_too_highly_is_left_out(change: Any, why: str, tmp_path: Path):
+def test_a_model_too_few_or_too_many_praised_too_highly_or_back_to_front_is_left_out(change: Any, why: str, tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1, sample_rate=1.0)
     node, answer = federation.node(2), federation.node(2).answer
 

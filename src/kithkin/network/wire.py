@@ -72,15 +72,16 @@ class Wire:
             note = json.loads(text)
             if not isinstance(note, dict):
                 raise ValueError("no note")
+            if note.get("wire") != self.numbers:
+                problem = f"{sender} sends {note.get('wire')} numbers, not {self.numbers}."
+                raise RefusedError(problem, "Use one federation file.")
+            return note, [self._model(array, sender) for array in arrays]
         except RefusedError:
             raise
-        except Exception as e:  # whatever a hostile message makes Flower or NumPy raise
+        except Exception as e:  # whatever a hostile message makes Flower, NumPy or torch raise
             raise RefusedError(
                 f"The message of {sender} cannot be read ({type(e).__name__}: {e}).", "Is it of this version?"
             ) from None
-        if note.get("wire") != self.numbers:
-            raise RefusedError(f"{sender} sends {note.get('wire')} numbers, not {self.numbers}.", "Use one federation file.")
-        return note, [self._model(array, sender) for array in arrays]
 
     def _numbers(self, w: Tensor, size: int) -> np.ndarray:
         computed, carried = DTYPES[self.numbers]
@@ -93,8 +94,8 @@ class Wire:
 
     def _model(self, array: np.ndarray, sender: str) -> Tensor:
         computed, carried = DTYPES[self.numbers]
-        expected = str(carried).removeprefix("torch.")
-        if array.dtype.name != expected:
+        expected = np.dtype(str(carried).removeprefix("torch."))
+        if array.dtype != expected:  # or its bytes stand the other way round, which torch does not read
             raise RefusedError(f"A model of {sender} has numbers of type {array.dtype}, not {expected}.", "It is left out.")
         w0 = self.craft.w0
         whole = w0.numel()
