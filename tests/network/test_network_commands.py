@@ -231,3 +231,16 @@ def test_the_demo_wants_an_empty_folder(tmp_path: Path):
     for taken in (tmp_path, tmp_path / "file"):
         with pytest.raises(KithkinError, match="is no empty folder"):
             demo.demo(out=taken)
+
+
+@pytest.mark.parametrize("unit", ["kithkin-server", "kithkin-site"])
+def test_the_documented_services_can_work_with_what_the_steps_above_them_make(unit: str):
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    text = page.split(f"# /etc/systemd/system/{unit}.service\n")[1].split("```")[0]
+    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    program, home = said["ExecStart"].split()[0], said["ReadWritePaths"]
+    assert f"{program}'" in page, "where step 1 installs it"
+    assert f"useradd --system --home-dir {home} --shell /usr/sbin/nologin {said['User']}\n" in page
+    assert f"install -d -o {said['User']} -g {said['User']} -m 700 {home}\n" in page
+    assert home in said["ExecStart"]
+    assert said["ProtectSystem"] != "strict" or said["PrivateTmp"] == "true", "Python needs a folder for temporary files"
