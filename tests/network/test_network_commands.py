@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from kithkin.cli import main
 from kithkin.errors import KithkinError
 from kithkin.network import demo, programs
-from kithkin.network.commands import check_same, init
+from kithkin.network.commands import alone, check_same, init
 from kithkin.network.keys import check_public_key, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine, read_papers
 from kithkin.network.terms import read_federation, terms_from
@@ -167,6 +168,49 @@ def test_insecure_is_for_one_machine_alone(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         main(["serve", str(path), "--insecure"])
     assert "0.0.0.0:9000 is another" in capsys.readouterr().err
+
+
+def served(path: Path) -> Path:
+    """What a server at work has on disk."""
+    folder = path.parent / "server"
+    folder.mkdir()
+    (folder / "serving.json").write_text('{"pid": 1}')
+    (folder / "status.json").write_text('{"pid": 1, "state": "running"}')
+    return folder
+
+
+def test_a_file_is_served_by_one_server_alone(tmp_path: Path, capsys: Capsys):
+    path = written(tmp_path, GOOD)
+    folder = served(path)
+    with alone(read_federation(path)):
+        for _ in range(2):
+            with pytest.raises(SystemExit) as caught:
+                main(["serve", str(path), "--insecure"])
+            assert caught.value.code == 2
+            assert f"is served already by process {os.getpid()}." in capsys.readouterr().err.replace("\n", " ")
+    assert (folder / "serving.json").exists()
+    assert (folder / "status.json").exists()
+    with alone(read_federation(path)):
+        pass
+
+
+def test_a_port_that_is_taken_is_named_before_a_file_is_touched(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(programs, "LETTING_GO", 0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        path = written(tmp_path, GOOD.replace("places", f'server = "127.0.0.1:{port}"\nplaces'))
+        folder = served(path)
+        with pytest.raises(SystemExit) as caught:
+            main(["serve", str(path), "--insecure"])
+    assert caught.value.code == 2
+    assert f"Port {port} is taken. Change `listen` in the file" in capsys.readouterr().err
+    assert (folder / "serving.json").exists()
+    assert (folder / "status.json").exists()
+    programs.check_port(f"127.0.0.1:{port}")
+    with pytest.raises(KithkinError, match="Cannot listen at 192.0.2.1:9"):
+        programs.check_port("192.0.2.1:9000")
 
 
 def test_nothing_phones_home(tmp_path: Path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import secrets
 import signal
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,28 @@ def serve(file: Path, insecure: bool = False) -> None:
         insecure: No TLS and no keys: only where server and sites are on this machine.
     """
     federation = checked_file(file, insecure)
-    until_stopped(lambda: _serve(federation, insecure))
+    with alone(federation):
+        until_stopped(lambda: _serve(federation, insecure))
+
+
+@contextmanager
+def alone(file: FederationFile) -> Generator[None, None, None]:
+    """One server a folder: a second one would take the first one's papers away. The system lets go if we die."""
+    path = file.folder / ".serving"
+    with disk_errors(file.folder, "Mend that, then serve again."):
+        file.folder.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"{file.path} is served already by process {path.read_text().strip()}."
+            raise KithkinError(problem, "Stop that one first, or name another folder in a file of its own.") from None
+        except OSError:
+            pass  # a file system without locks
+        lock.truncate(0)
+        print(os.getpid(), file=lock, flush=True)
+        yield
 
 
 def checked_file(path: Path, insecure: bool) -> FederationFile:
@@ -48,12 +72,13 @@ def checked_file(path: Path, insecure: bool) -> FederationFile:
 
 
 def _serve(file: FederationFile, insecure: bool) -> None:
-    with disk_errors(file.folder, "Mend that, then serve again."):
-        file.flower.mkdir(parents=True, exist_ok=True)
-        (file.folder / "serving.json").unlink(missing_ok=True)
-        if status_of(file).get("state") == "running":  # of a server that was killed: its process may be another's by now
-            (file.folder / "status.json").unlink()
     while True:
+        programs.check_port(file.listen)  # or whoever listens there would be taken for ours
+        with disk_errors(file.folder, "Mend that, then serve again."):
+            file.flower.mkdir(parents=True, exist_ok=True)
+            (file.folder / "serving.json").unlink(missing_ok=True)
+            if status_of(file).get("state") == "running":  # of a server that was killed: its process may be another's by now
+                (file.folder / "status.json").unlink()
         with (
             (file.folder / "server.log").open("ab") as log,
             programs.running(programs.superlink(file, insecure), programs.server_environment(file), log) as link,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kithkin.network.terms import FederationFile, Terms
 
 FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; sites need not know it
+LETTING_GO = 5.0  # seconds that a server which was killed a moment ago may still hold its port
 LINK = "kithkin"  # what Flower's command line calls the server
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -139,6 +141,25 @@ def end(process: subprocess.Popen[bytes], patience: float = 10) -> None:
         except subprocess.TimeoutExpired:
             continue
     process.wait()
+
+
+def check_port(address: str) -> None:
+    """Refuse an address at which we cannot listen."""
+    host, port = host_and_port(address)
+    until = time.monotonic() + LETTING_GO
+    while True:
+        try:
+            family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind) as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: old connections do not matter
+                s.bind(where)
+            return
+        except OSError as e:
+            if e.errno != errno.EADDRINUSE:
+                raise KithkinError(f"Cannot listen at {address}: {e.strerror}.", "Change `listen` in the file.") from None
+            if time.monotonic() > until:
+                raise KithkinError(f"Port {port} is taken.", "Change `listen` in the file, or stop who has it.") from None
+            time.sleep(0.2)
 
 
 def wait_for_port(address: str, process: subprocess.Popen[bytes], patience: float = 60) -> None:
