@@ -13,11 +13,11 @@ import pytest
 
 from kithkin.cli import main
 from kithkin.errors import KithkinError
-from kithkin.network import demo, programs
-from kithkin.network.commands import alone, check_same, init
+from kithkin.network import commands, demo, programs
+from kithkin.network.commands import alone, check_same, init, reread
 from kithkin.network.keys import check_public_key, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine, read_papers
-from kithkin.network.terms import read_federation, terms_from
+from kithkin.network.terms import FederationFile, read_federation, terms_from
 
 GOOD = """
 name = "x"
@@ -209,8 +209,39 @@ def test_a_port_that_is_taken_is_named_before_a_file_is_touched(
     assert (folder / "serving.json").exists()
     assert (folder / "status.json").exists()
     programs.check_port(f"127.0.0.1:{port}")
-    with pytest.raises(KithkinError, match="Cannot listen at 192.0.2.1:9"):
+    with pytest.raises(KithkinError, match="Cannot listen at 192"):
         programs.check_port("192.0.2.1:9000")
+
+
+def test_a_server_that_is_up_keeps_its_folder_address_and_certificates(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+):
+    registered: list[int] = []
+    monkeypatch.setattr(commands, "register", lambda file: registered.append(len(file.sites)))
+    file = read_federation(written(tmp_path, GOOD))
+    for name, value in (("folder", "b"), ("listen", "127.0.0.1:9"), ("ca", "b"), ("certificate", "b"), ("key", "b")):
+        written(tmp_path, GOOD.replace("rounds = 4", "rounds = 5").replace("places", f'{name} = "{value}"\nplaces'))
+        assert reread(file, insecure=False) is file
+        assert f"another {name} takes effect when `kithkin serve` is started again" in capsys.readouterr().out
+    written(tmp_path, GOOD.replace("rounds = 4", "rounds = 5"))
+    assert reread(file, insecure=False) is file
+    assert "name another folder in the file, and start `kithkin serve` again" in capsys.readouterr().out
+    assert not registered
+    written(tmp_path, GOOD + f"[[sites]]\nname = 'north'\nkey = '{KEY}'\n")
+    assert [seat.name for seat in reread(file, insecure=False).sites] == ["north"]
+    assert registered == [1]
+
+
+def test_a_disk_that_fails_while_the_file_changes_does_not_end_the_server(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+):
+    def full(file: FederationFile) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(commands, "register", full)
+    file = read_federation(written(tmp_path, GOOD))
+    assert reread(file, insecure=False) is file
+    assert "is not used: [Errno 28] No space left" in capsys.readouterr().out
 
 
 def test_nothing_phones_home(tmp_path: Path):

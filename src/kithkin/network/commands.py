@@ -25,7 +25,7 @@ from kithkin.network import programs
 from kithkin.network.keys import check_public_key, make_authority
 from kithkin.network.papers import host_and_port
 from kithkin.network.programs import say, until_stopped
-from kithkin.network.terms import FederationFile, Terms, key_digest, read_federation
+from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_json
 
@@ -84,15 +84,15 @@ def _serve(file: FederationFile, insecure: bool) -> None:
             programs.running(programs.superlink(file, insecure), programs.server_environment(file), log) as link,
         ):
             programs.wait_for_port(file.listen, link)
-            changed = file.path.stat().st_mtime
+            changed = changed_at(file.path)
             if not insecure:
                 register(file)
             write_json(file.folder / "serving.json", {"pid": os.getpid()})  # from here on sites are let in
             say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
             tried = -math.inf
             while link.poll() is None:
-                if file.path.exists() and file.path.stat().st_mtime != changed:  # a site came, or left for good
-                    changed = file.path.stat().st_mtime
+                if (now := changed_at(file.path)) not in (None, changed):  # a site came, or left for good
+                    changed = now
                     file = reread(file, insecure)
                 handed = "flower" in read_json(file.folder / "started.json")
                 patience = 120 if handed and not status_of(file) else 10  # what has not said anything yet is still starting
@@ -109,14 +109,22 @@ def _serve(file: FederationFile, insecure: bool) -> None:
         time.sleep(5)
 
 
+LASTING = ("folder", "listen", "ca", "certificate", "key")  # what a server that is up keeps
+
+
 def reread(file: FederationFile, insecure: bool) -> FederationFile:
     """The file as it is now, if it is in order."""
     try:
         after = checked_file(file.path, insecure)
+        for name in LASTING:
+            if getattr(after, name) != getattr(file, name):
+                raise KithkinError(
+                    f"another {name} takes effect when `kithkin serve` is started again.", "Until then all is as it was."
+                )
         check_same(json.loads(file.terms.as_text()), after.terms, file.path)
         if not insecure:
             register(after)
-    except KithkinError as e:
+    except (KithkinError, OSError) as e:
         say(f"{file.path.name} was changed, but is not used: {e}")
         return file
     say(f"{file.path.name} was changed: {len(after.sites)} sites may join.")
@@ -220,6 +228,9 @@ def init(folder: Path, server: str = "127.0.0.1:8443") -> None:
     say(f"Fill in {path}, give {folder / 'ca.crt'} to every site, and keep {folder / 'ca.key'} to yourself, off this machine.")
 
 
+NEW_RUN = "For a new run name another folder in the file, and start `kithkin serve` again."
+
+
 def start(file: Path, follow: bool = False) -> None:
     """Start a federation's run, or go on with it; the server must be up.
 
@@ -231,7 +242,7 @@ def start(file: Path, follow: bool = False) -> None:
     check_serving(federation)
     folder = Folder(federation.run)
     if folder.summary.exists():
-        raise KithkinError(f"The run in {folder.path} is finished.", "Name another folder in the file for a new one.")
+        raise KithkinError(f"The run in {folder.path} is finished.", NEW_RUN)
     if folder.manifest.exists():
         check_same(folder.read_manifest().get("terms", {}), federation.terms, federation.path)
     token = read_json(federation.run / "server.json").get("run") or secrets.token_hex(4)
@@ -263,9 +274,7 @@ def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
             name = next((k for k in was if was[k] != now_is.get(k)), name)
             was, now_is = before_of(was, name), before_of(now_is, name)
         if was != now_is:
-            raise KithkinError(
-                f"{path} says {name} = {now_is}, but the run began with {was}.", "Change it back, or name another folder."
-            )
+            raise KithkinError(f"{path} says {name} = {now_is}, but the run began with {was}.", f"Change it back. {NEW_RUN}")
 
 
 def before_of(values: dict[str, Any], name: str) -> Any:

@@ -20,7 +20,7 @@ from kithkin.methods import Method
 from kithkin.methods.base import Brief, Held, Parcel, Reply
 from kithkin.methods.mix import Mix
 from kithkin.methods.um_plus import um_in
-from kithkin.network.terms import FederationFile, Seat, Terms, key_digest, read_federation
+from kithkin.network.terms import FederationFile, Seat, Terms, changed_at, key_digest, read_federation
 from kithkin.network.wire import BYTES, RefusedError, Wire, count, parcel_lines, parcels_from
 from kithkin.record.audit import BINS
 from kithkin.record.pack import pack
@@ -60,7 +60,7 @@ class Roster:
     asked: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])  # message: node, until
     shunned: dict[int, str] = field(default_factory=dict[int, str])  # nodes that are not served, and why
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])  # sizes of all that ever came
-    read: float = 0.0  # when the file was last changed
+    read: float | None = None  # when the file was last changed
 
     def look(self) -> None:
         """See who has come and who has gone; newcomers are asked who they are, and counted when they have said so."""
@@ -85,8 +85,8 @@ class Roster:
 
     def _reread(self) -> None:
         """The file may have been changed, for a site that joins or leaves."""
-        if self.file and self.file.path.exists() and self.file.path.stat().st_mtime != self.read:
-            self.read = self.file.path.stat().st_mtime
+        if self.file and (changed := changed_at(self.file.path)) not in (None, self.read):
+            self.read = changed
             with suppress(KithkinError):  # `kithkin serve` tells what is wrong with it
                 self.file = read_federation(self.file.path)
                 self.shunned.clear()

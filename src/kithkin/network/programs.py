@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kithkin.network.terms import FederationFile, Terms
 
 FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; sites need not know it
+FOLDER = "KITHKIN_FEDERATION_FOLDER"  # that of the server that is up, whatever the file says by now
 LETTING_GO = 5.0  # seconds that a server which was killed a moment ago may still hold its port
 LINK = "kithkin"  # what Flower's command line calls the server
 QUIET = {
@@ -226,4 +227,4 @@ def write_app(folder: Path, terms: Terms) -> Path:
 
 
 def server_environment(file: FederationFile) -> dict[str, str]:
-    return environment(file.flower, **{FILE: str(file.path)})
+    return environment(file.flower, **{FILE: str(file.path), FOLDER: str(file.folder)})

@@ -26,7 +26,7 @@ from kithkin.methods.fedavg import Global
 from kithkin.methods.um import Newest, Pool
 from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network.courier import FlowerCourier, Roster, added, without_list
-from kithkin.network.programs import FILE, die_with_parent
+from kithkin.network.programs import FILE, FOLDER, die_with_parent
 from kithkin.network.terms import FederationFile, Terms, craft_of, read_federation, terms_from
 from kithkin.network.wire import Wire
 from kithkin.record import Display, Folder, Result, checkpoint
@@ -203,7 +203,7 @@ def main(grid: Grid, context: Context) -> None:
     from kithkin.display import Lines
 
     die_with_parent()  # its successor waits for the folder's lock
-    file = read_federation(Path(os.environ[FILE]))
+    file = replace(read_federation(Path(os.environ[FILE])), folder=Path(os.environ[FOLDER]))
     terms = terms_from(str(context.run_config["terms"]))
     folder = Folder(file.run)
     status = file.folder / "status.json"

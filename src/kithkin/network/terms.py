@@ -223,6 +223,14 @@ def read_federation(path: Path) -> FederationFile:
     )
 
 
+def changed_at(path: Path) -> float | None:
+    """When a file was changed last, unless an editor has just taken it away."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
 def _terms(written: _Written, seats: int) -> Terms:
     for name in written.run:
         if name in OF_ONE_MACHINE:
