@@ -19,6 +19,7 @@ from kithkin.data import load
 from kithkin.network import client
 from kithkin.network.client import app_for
 from kithkin.network.site import Site
+from kithkin.network.wire import RefusedError
 
 DIGITS = load("digits")
 Capsys = pytest.CaptureFixture[str]
@@ -111,6 +112,8 @@ def spoil(folder: Path, how: str) -> None:
         (folder / "site.toml").write_text("x")
     elif how == "other shape":
         labelled(home, np.zeros((20, 1, 9, 8), np.uint8))
+    elif how == "other class":
+        np.savez(home / "labelled.npz", images=DIGITS.images[:20], labels=np.array(["J. Doe", "3"] * 10))
     elif how == "no state":
         shutil.rmtree(folder / "state", ignore_errors=True)
         (folder / "state").write_text("x")
@@ -123,6 +126,7 @@ def spoil(folder: Path, how: str) -> None:
         ("no npz", "failed (KithkinError)"),
         ("no papers", "it cannot begin"),
         ("other shape", "The pictures have shape [1, 9, 8], the federation's [1, 8, 8]"),
+        ("other class", "1 of its 2 classes are not the federation's (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)"),
         ("no state", "Cannot write: Not a directory"),
         ("a bug", "failed (FileNotFoundError)"),
     ],
@@ -140,6 +144,16 @@ def test_what_is_wrong_is_told_without_paths_which_the_sites_own_log_has(how: st
     assert str(tmp_path) not in said
     own = capsys.readouterr()
     assert "Doe" in own.out + own.err or how == "other shape"
+
+
+@pytest.mark.parametrize(("error", "told"), [(OSError(28, "x"), "the disk is full"), (OSError("/J. Doe/x"), "OSError")])
+def test_a_disk_that_fails_is_told_without_its_paths(error: OSError, told: str, tmp_path: Path):
+    federation = Federation(tmp_path / "f", "fixavg")
+    site = federation.node(0).site
+    with pytest.raises(RefusedError) as caught, site.disk():
+        raise error
+    assert caught.value.problem == f"Cannot write: {told}."
+    assert "Doe" not in str(site.refuse(caught.value))
 
 
 def test_a_log_on_a_full_disk_does_not_keep_a_site_from_answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -95,7 +95,8 @@ def named_as(dataset: Dataset, terms: Terms) -> Dataset:
     strange = [name for name in dataset.classes if name not in terms.classes]
     if strange:
         names = ", ".join(terms.classes)
-        raise RefusedError(f"There is a class '{strange[0]}'; the federation: {names}.", f"Rename it in {dataset.name}.")
+        problem = f"{len(strange)} of its {len(dataset.classes)} classes are not the federation's ({names})."
+        raise RefusedError(problem, f"Rename or take away '{strange[0]}' in {dataset.name}.")  # no name leaves the site
     numbers = np.array([terms.classes.index(name) for name in dataset.classes], np.int64)
     return replace(dataset, labels=numbers[dataset.labels], classes=terms.classes)
 
@@ -273,7 +274,8 @@ class Site:
                 cause = cause.__cause__
             if not cause:
                 raise
-            raise RefusedError(f"Cannot write: {reason(cause)}.", f"{remedy} ({e.problem})") from e
+            why = reason(cause) if cause.errno else type(cause).__name__  # without a number its text may have a path
+            raise RefusedError(f"Cannot write: {why}.", f"{remedy} ({e.problem})") from e
 
     @contextmanager
     def at_work(self) -> Generator[None, None, None]:

@@ -79,9 +79,8 @@ class Wire:
         except RefusedError:
             raise
         except Exception as e:  # whatever a hostile message makes Flower, NumPy or torch raise
-            raise RefusedError(
-                f"The message of {sender} cannot be read ({type(e).__name__}: {e}).", "Is it of this version?"
-            ) from None
+            problem = f"The message of {sender} cannot be read ({type(e).__name__})."  # sites send it: no text of a library's
+            raise RefusedError(problem, f"Is it of this version? ({e})") from None
 
     def _numbers(self, w: Tensor, size: int) -> np.ndarray:
         computed, carried = DTYPES[self.numbers]
