@@ -141,6 +141,36 @@ def test_a_site_that_lost_its_disk_gets_its_model_back_and_a_new_list(tmp_path: 
     assert len(world.states[0].helpers) == 2
 
 
+@pytest.mark.parametrize("when", ["train.round", "evaluate.exam"])
+@pytest.mark.parametrize("method", ["um", "um-plus"])
+def test_a_site_that_lost_its_disk_unnoticed_trains_on_nothing_and_gets_its_model_back(method: str, when: str, tmp_path: Path):
+    federation = Federation(tmp_path, method, rounds=4, sample_rate=1.0)
+    at_round(federation, 2, lambda: shutil.rmtree(tmp_path / "site-1"), when)  # its node is there at every look
+    federation.serve()
+    said = [what.removeprefix("site-1 ") for what in federation.said() if what.startswith("site-1")]
+    assert "is left out of round 2: site-1 has nothing of this run any more." in said
+    back = "has lost its state, and gets its last model back"
+    assert said.count(back) == 1
+    assert said[said.index(back) :] == [back, "is back in round 3"], "and `status` shows no older news"
+    world = federation.node(1).site.last()
+    assert world is not None
+    own = world.states[0].helpers.own
+    assert own.version == (5 if when == "evaluate.exam" else 4), "warm-up and four rounds, but for the one it was left out of"
+    lists = federation.folder.read_lines(federation.folder.lists)
+    versions = [[v for j, v, _ in line["helpers"][1] if j == 1] for line in lists]
+    assert versions == sorted(versions), "nothing that it had learnt was replaced by a model from the start"
+    marks = federation.folder.read_lines(federation.folder.marks)
+    assert [line["test"][1] is None for line in marks] == [False, True, False, False], "nor is such a model examined"
+
+
+def test_a_federation_whose_sites_have_all_lost_their_disks_goes_on(tmp_path: Path):
+    federation = Federation(tmp_path, "um", rounds=3, sample_rate=1.0)
+    at_round(federation, 2, lambda: [shutil.rmtree(tmp_path / f"site-{k}") for k in range(3)])
+    federation.serve()
+    assert sum("gets its last model back" in what for what in federation.said()) == 3
+    assert [state_of(federation, k)[1].helpers.own.version for k in range(3)] == [3, 3, 3]
+
+
 def test_a_site_of_lg_fedavg_that_lost_its_disk_gets_the_whole_model_again(tmp_path: Path):
     federation = Federation(tmp_path, "lg-fedavg", rounds=4, sample_rate=1.0, fedavg_rounds=1)
 

@@ -45,6 +45,7 @@ class Guest:
     node: int
     sizes: dict[str, Any]
     cold: bool  # it holds nothing of this run
+    lost: bool = False  # and did hold something
 
 
 @dataclass
@@ -153,6 +154,7 @@ class FlowerCourier:
         self.note = note
         self.counts: dict[int, dict[str, Any]] = {}  # pseudo labels of the last round
         self.seconds: dict[int, float] = {}  # that the sites worked in the last round
+        self.left_out: set[int] = set()  # who was, and has not answered since
         self.lost: dict[int, Parcel] = {}  # own models of sites that came back without theirs
         self.ledger = Ledger()
 
@@ -163,8 +165,8 @@ class FlowerCourier:
             if k not in self.roster.guests:
                 continue
             parcels = [*brief.parcels, *([self.lost[k]] if k in self.lost else [])]
-            note = {"client": k, "round": t, "train": brief.train, "parcels": parcel_lines(parcels, self.names(k))}
-            contents[k] = self.wire.seal(note, [(p.w, p.size) for p in parcels])
+            note = {"train": brief.train, "parcels": parcel_lines(parcels, self.names(k))}
+            contents[k] = self.wire.seal(self._head(k, t) | note, [(p.w, p.size) for p in parcels])
             self._count(parcels)
         self.counts, self.seconds = {}, {}
         replies: dict[int, Reply] = {}
@@ -172,13 +174,24 @@ class FlowerCourier:
             try:
                 replies[k] = self._reply(k, t, note, models, uploads_of(method))
             except RefusedError as e:
-                self.say(self.name(k), f"is left out of round {t}: {e.problem}")
+                self._leave_out(k, t, e.problem)
                 continue
+            if k in self.left_out:
+                self.left_out.discard(k)
+                self.say(self.name(k), f"is back in round {t}")
             self.lost.pop(k, None)
-            self.roster.guests[k].cold = False
+            self.roster.guests[k].cold = self.roster.guests[k].lost = False
             self._count(replies[k].parcels)
         self.note({"round": t, "asked": sorted(contents), "seconds": {str(k): s for k, s in sorted(self.seconds.items())}})
         return replies
+
+    def _head(self, k: int, t: int) -> dict[str, Any]:
+        """What every message to a site says; `known`: that it has done something before, and should still have it."""
+        return {"client": k, "round": t, "known": not self.roster.guests[k].cold}
+
+    def _leave_out(self, k: int, t: int, why: str) -> None:
+        self.left_out.add(k)
+        self.say(self.name(k), f"is left out of round {t}: {why}")
 
     def _reply(self, k: int, t: int, note: Mapping[str, Any], models: list[Tensor], uploads: range) -> Reply:
         """A site's answer, if it is one: its own model and its own list, nothing else."""
@@ -235,7 +248,9 @@ class FlowerCourier:
         models = [(w, w.numel()) for w in tensors.values()]
         size = sum(w.numel() for w in tensors.values()) * BYTES[self.terms.wire]
         while True:
-            content = {k: self.wire.seal({"client": k, "round": round, "shown": shown}, models) for k in self.roster.guests}
+            guests = self.roster.guests
+            able = [k for k, guest in guests.items() if not guest.lost] or list(guests)
+            content = {k: self.wire.seal(self._head(k, round) | {"shown": shown}, models) for k in able}
             self.ledger = self.ledger.add({"exam": size * len(content)} if size else {})
             for k, (note, _) in self.ask("evaluate.exam", content, round).items():
                 for name, values in (("val", marks.val), ("test", marks.test)):
@@ -268,14 +283,16 @@ class FlowerCourier:
                         raise RefusedError(f"{reply.error.reason or 'no answer'} (code {reply.error.code}).", "")
                     note, models = self.wire.open(reply.content, self.name(k))
                     if "refused" in note:
+                        if note.get("lost") is True:
+                            self.roster.guests[k].cold = self.roster.guests[k].lost = True
                         raise RefusedError(str(note["refused"])[:1000], "")
                     answers[k] = note, models
                 except RefusedError as e:
-                    self.say(self.name(k), f"is left out of round {round}: {e.problem}")
+                    self._leave_out(k, round, e.problem)
             if waiting:
                 time.sleep(POLL)
         for k in waiting.values():
-            self.say(self.name(k), f"is left out of round {round}: no answer within {ttl:g} s")
+            self._leave_out(k, round, f"no answer within {ttl:g} s")
         return answers
 
     def name(self, k: int) -> str:

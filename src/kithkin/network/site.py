@@ -43,6 +43,10 @@ from kithkin.record.pack import unpack
 CLASSES = (*checkpoint.CLASSES, Answer, Parcel)
 
 
+class LostError(RefusedError):
+    """What the server believes to be here is lost: trained from nothing, it would replace what the server still has."""
+
+
 @dataclass(frozen=True, eq=False)
 class Holdings:
     """A site's pictures, dealt."""
@@ -155,7 +159,7 @@ class Site:
         note, models = self.wire.open(content, "the server")
         brief, k = self._brief(note, models)
         with self.at_work():
-            last = self.last()
+            last = self.last_known(note)
             answer = last.server if last else None
             if isinstance(answer, Answer) and answer.client != k:
                 raise RefusedError(
@@ -218,7 +222,7 @@ class Site:
         note, models = self.wire.open(content, "the server")
         held = self.holdings()
         with self.at_work():
-            last = self.last()
+            last = self.last_known(note)
             client = held.client(note["client"], self.terms.config.seed)
             state = last.states[0] if last else self.craft.method.greet(client, self.craft.w0)
             server = unpack(note["shown"], {str(i): w for i, w in enumerate(models)}, STATES)
@@ -242,7 +246,7 @@ class Site:
     def refuse(self, e: Exception) -> RecordDict:
         """A word to the server instead of an answer: only what was written for it, since other texts name files."""
         told = e.problem if isinstance(e, RefusedError) else f"{self.name} failed ({type(e).__name__}); its site.log says why."
-        return self.wire.seal({"refused": told})
+        return self.wire.seal({"refused": told, "lost": isinstance(e, LostError)})
 
     def _compute(self) -> Compute:
         terms = self.terms
@@ -257,6 +261,13 @@ class Site:
     def last(self) -> World | None:
         """What this site did last in this run: its answer as `server`, its state as the one state."""
         return checkpoint.load(self.state, lambda tensor: self.device, print, classes=CLASSES)
+
+    def last_known(self, note: dict[str, Any]) -> World | None:
+        """The same, unless the server takes this site for one that has done something, and its disk is empty."""
+        last = self.last()
+        if last is None and note.get("known"):
+            raise LostError(f"{self.name} has nothing of this run any more.", "It gets its own last model with the next round.")
+        return last
 
     def _keep(self, world: World) -> None:
         with self.disk():
