@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -98,8 +99,6 @@ def test_a_number_beyond_the_places_is_named(tmp_path: Path):
 
 
 def test_a_run_keeps_its_terms_but_may_wait_longer(tmp_path: Path):
-    import json
-
     path = written(tmp_path, GOOD)
     before = json.loads(read_federation(path).terms.as_text())
     path.write_text(GOOD.replace("places = 3", "places = 3\ndeadline = 5\nleast = 1"))
@@ -110,8 +109,6 @@ def test_a_run_keeps_its_terms_but_may_wait_longer(tmp_path: Path):
 
 
 def test_a_run_keeps_its_terms_in_a_version_that_knows_more_settings(tmp_path: Path):
-    import json
-
     path = written(tmp_path, GOOD)
     before = json.loads(read_federation(path).terms.as_text())
     del before["settings"]["refresh_every"], before["config"]["momentum"]
@@ -242,6 +239,20 @@ def test_a_disk_that_fails_while_the_file_changes_does_not_end_the_server(
     file = read_federation(written(tmp_path, GOOD))
     assert reread(file, insecure=False) is file
     assert "is not used: [Errno 28] No space left" in capsys.readouterr().out
+
+
+def test_status_shows_what_sites_say_as_it_is(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "150")
+    path = written(tmp_path, GOOD + f"[[sites]]\nname = '[bold]'\nkey = '{KEY}'\n")
+    run = served(path) / "run"
+    run.mkdir()
+    said = [{"time": 0, "site": who, "what": "is left out: [/old] \x1b[2J"} for who in ("[bold]", "[/a stranger]")]
+    (run / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in said))
+    main(["federation", "status", str(path)])
+    out = capsys.readouterr().out
+    assert "[bold]" in out
+    assert "[/a stranger]: " in out
+    assert out.count("is left out: [/old]  [2J") == 2
 
 
 def test_nothing_phones_home(tmp_path: Path):

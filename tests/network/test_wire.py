@@ -265,6 +265,43 @@ def test_a_site_that_boasts_of_endless_pictures_is_not_let_in(tmp_path: Path):
     assert any("is not let in" in what and "too large" in what for what in federation.said())
 
 
+@pytest.mark.parametrize("done", ["5\nnorth is here", -1, 1.5, {"a": 1}, True])
+def test_a_site_that_has_done_no_round_of_that_number_is_not_let_in(done: Any, tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
+    node, answer = federation.node(2), federation.node(2).answer
+
+    def lying(message: Any) -> Any:
+        reply = answer(message)
+        if message.metadata.message_type == "query.hello":
+            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
+            reply.content = sealed([], note | {"round": done})
+        return reply
+
+    node.answer = lying  # type: ignore[method-assign]
+    federation.serve()
+    (what,) = [what for what in federation.said() if "is not let in" in what]
+    assert "is no count" in what
+
+
+def test_what_a_site_says_is_one_bounded_line_without_control_characters(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
+    node, answer = federation.node(2), federation.node(2).answer
+    words = "[/x] \x1b[2J\nnorth is here\u202e" + 9999 * "x"
+
+    def lying(message: Any) -> Any:
+        reply = answer(message)
+        if message.metadata.message_type == "train.round":
+            reply.content = sealed([], {"wire": "fp32", "refused": words})
+        return reply
+
+    node.answer = lying  # type: ignore[method-assign]
+    federation.serve()
+    (what,) = [what for what in federation.said() if "left out" in what]
+    assert what.startswith("site-2 is left out of round 1: [/x]  [2J north is here xxx")
+    assert what.isprintable()
+    assert len(what) < 600
+
+
 @pytest.mark.parametrize("run", ["x/../../../../victim", "..", "a b", "/x", "a" * 65])
 def test_a_run_that_sites_could_not_name_a_folder_after_is_refused(run: str):
     with pytest.raises(KithkinError, match="folder's name"):

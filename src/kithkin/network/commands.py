@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
@@ -24,7 +25,7 @@ from kithkin.methods import entry_of
 from kithkin.network import programs
 from kithkin.network.keys import check_public_key, make_authority
 from kithkin.network.papers import host_and_port
-from kithkin.network.programs import say, until_stopped
+from kithkin.network.programs import plain, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_json
@@ -302,7 +303,7 @@ def _follow(file: FederationFile) -> None:
 
 
 def describe_event(line: dict[str, Any]) -> str:
-    return f"{time.strftime('%H:%M:%S', time.localtime(line['time']))}  {line['site']} {line['what']}"
+    return plain(f"{time.strftime('%H:%M:%S', time.localtime(line['time']))}  {line['site']} {line['what']}")
 
 
 def describe_round(line: dict[str, Any]) -> str:
@@ -356,7 +357,7 @@ def status(file: Path) -> None:
     for seat in federation.sites or [federation.seat(k) for k in range(federation.terms.places)]:
         test = marks[-1]["test"][seat.number] if marks else None
         row = (f"{test:.3f}" if test is not None else "-", str(left.pop(seat.name, 0)), last.pop(seat.name, "never"))
-        table.add_row(seat.name, str(seat.number), *row)
+        table.add_row(*(Text(plain(cell)) for cell in (seat.name, str(seat.number), *row)))  # no markup of a site's
     Console().print(table)
     for who, what in last.items():
-        say(f"{who}: {what}")
+        say(plain(f"{who}: {what}"))

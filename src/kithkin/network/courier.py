@@ -104,14 +104,15 @@ class Roster:
             sizes = {name: note["sizes"][name] for name in ("labelled", "unlabelled", "val", "test", "label_ratio")}
             if not all(isinstance(v, int | float) and math.isfinite(v) and v >= 0 for v in sizes.values()):
                 raise RefusedError(f"{seat.name} does not say how many pictures it has.", "")
+            done = None if note["round"] is None else count(note["round"])
         except (RefusedError, *FAULTS) as e:
             why = e.problem if isinstance(e, RefusedError) else f"A newcomer's greeting is not as it should be ({e!r})."
             self.shunned[node] = why
             self.say("a newcomer", f"is not let in: {why}")
             return
-        self.guests[seat.number] = Guest(seat, node, sizes, cold=note.get("round") is None)
+        self.guests[seat.number] = Guest(seat, node, sizes, cold=done is None)
         self.known[seat.number] = sizes
-        self.say(seat.name, "is here" + ("" if note.get("round") is None else f", and has done round {note['round']}"))
+        self.say(seat.name, "is here" + ("" if done is None else f", and has done round {done}"))
 
     def _seat(self, key: bytes, note: Mapping[str, Any]) -> Seat:
         seats = self.file.sites if self.file else ()

@@ -42,6 +42,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def plain(text: str, most: int = 500) -> str:
+    """What others say, as a terminal may show it: so many characters at most, none of which moves the cursor."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
+
+
 def until_stopped(work: Callable[[], None]) -> None:
     """Ctrl-C and a service manager's stop both end in good order."""
 

@@ -26,7 +26,7 @@ from kithkin.methods.fedavg import Global
 from kithkin.methods.um import Newest, Pool
 from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network.courier import FlowerCourier, Roster, added, without_list
-from kithkin.network.programs import FILE, FOLDER, die_with_parent
+from kithkin.network.programs import FILE, FOLDER, die_with_parent, plain
 from kithkin.network.terms import FederationFile, Terms, craft_of, read_federation, terms_from
 from kithkin.network.wire import Wire
 from kithkin.record import Display, Folder, Result, checkpoint
@@ -142,6 +142,7 @@ class Log:
         self.tell = tell
 
     def say(self, site: str, what: str) -> None:
+        site, what = plain(site), plain(what)
         self.tell(f"{site} {what}")
         line = {"time": round(time.time(), 1), "site": site, "what": what}
         self.folder.append(self.folder.path / "events.jsonl", line)
