@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fake import Federation, figures, terms_of
 from flwr.app import Message
 from torch import Tensor
@@ -19,8 +22,8 @@ from kithkin.network import courier
 from kithkin.network.courier import FlowerCourier, Roster
 from kithkin.network.server import Company
 from kithkin.network.site import Site
-from kithkin.network.terms import Seat
-from kithkin.network.wire import Answer
+from kithkin.network.terms import FederationFile, Seat
+from kithkin.network.wire import Answer, Wire
 from kithkin.record import checkpoint
 
 
@@ -227,6 +230,42 @@ def test_two_sites_with_one_number(tmp_path: Path):
     assert "number 1" in what
     assert "imposter" in what
     assert "site-1" in what
+
+
+def test_a_refused_newcomer_is_named_by_its_key_and_asked_again_once_it_may_be_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    federation = Federation(tmp_path, "fixavg", sites=1)
+    node, said = federation.node(0), []
+    public = ec.generate_private_key(ec.SECP384R1()).public_key()
+    node.public_key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    seats = (Seat(2, "north", public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()),)
+    file = FederationFile(tmp_path / "none", federation.terms, "", "", tmp_path, seats)
+    wire = Wire(federation.terms, node.site.craft)
+    roster = Roster(federation.grid, federation.terms, file, wire, lambda who, what: said.append(f"{who} {what}"))  # type: ignore[arg-type]
+    data = node.site.data
+
+    def broken() -> Any:
+        raise FileNotFoundError("data")
+
+    node.site.data = broken
+    refusal = "north is not let in: site-0 failed (FileNotFoundError); its site.log says why."
+    for _ in range(3):
+        roster.look()
+    assert said == [refusal]
+    assert len(federation.grid.sent) == 1, "not at every look"
+    later = time.time() + courier.ASK_AGAIN
+    monkeypatch.setattr(courier.time, "time", lambda: later)
+    roster.look()
+    assert said == [refusal], "asked again, and nothing new to tell"
+    assert len(federation.grid.sent) == 2
+    node.site.data = data
+    roster.look()
+    assert said == [refusal], "not yet"
+    monkeypatch.setattr(courier.time, "time", lambda: later + courier.ASK_AGAIN)
+    roster.look()
+    assert said == [refusal, "north is here"]
+    assert not roster.shunned
 
 
 def test_aliases_tell_nobody_whose_model_it_is(tmp_path: Path):

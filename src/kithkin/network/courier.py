@@ -27,6 +27,7 @@ from kithkin.record.pack import pack
 
 POLL = 0.2  # seconds between two looks for replies
 GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
+ASK_AGAIN = 300.0  # seconds until who was not let in is asked again: its operator may have mended it
 UPLOADS = ("upload", "warm-up")
 FAULTS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # of a note that is not as it should be
 
@@ -59,7 +60,7 @@ class Roster:
     say: Say
     guests: dict[int, Guest] = field(default_factory=dict[int, Guest])  # by number
     asked: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])  # message: node, until
-    shunned: dict[int, str] = field(default_factory=dict[int, str])  # nodes that are not served, and why
+    shunned: dict[int, tuple[float, str]] = field(default_factory=dict[int, tuple[float, str]])  # node: until when, and why
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])  # sizes of all that ever came
     read: float | None = None  # when the file was last changed
 
@@ -71,11 +72,12 @@ class Roster:
             if guest.node not in nodes:
                 del self.guests[k]
                 self.say(guest.seat.name, "is gone")
-        self.shunned = {node: why for node, why in self.shunned.items() if node in nodes}
         now = time.time()
+        self.shunned = {node: found for node, found in self.shunned.items() if node in nodes}
+        shunned = {node for node, (until, _) in self.shunned.items() if until > now}
         self.asked = {m: (node, until) for m, (node, until) in self.asked.items() if until > now and node in nodes}
         busy = {guest.node for guest in self.guests.values()} | {node for node, _ in self.asked.values()}
-        for node in nodes.keys() - busy - self.shunned.keys():
+        for node in nodes.keys() - busy - shunned:
             ttl = self.terms.deadline
             content = RecordDict({"kithkin": ConfigRecord({"run": self.terms.run})})
             (sent,) = self.grid.push_messages([Message(content, dst_node_id=node, message_type="query.hello", ttl=ttl)])
@@ -93,43 +95,50 @@ class Roster:
                 self.shunned.clear()
 
     def _greet(self, node: int, key: bytes, reply: Message) -> None:
-        """Let a newcomer in, if it is who it may be."""
+        """Let a newcomer in, if it is who it may be; its key says who that is, whatever it answers."""
+        name = "a newcomer"
         try:
+            seat = self._keyed(key)
+            name = seat.name if seat else name
             if reply.has_error():
-                raise RefusedError(f"A site does not answer: {reply.error.reason}.", "")
-            note, _ = self.wire.open(reply.content, "a newcomer")
+                raise RefusedError(f"It does not answer: {reply.error.reason}.", "")
+            note, _ = self.wire.open(reply.content, name)
             if "refused" in note:
                 raise RefusedError(str(note["refused"]), "")
-            seat = self._seat(key, note)
-            sizes = {name: note["sizes"][name] for name in ("labelled", "unlabelled", "val", "test", "label_ratio")}
+            seat = seat or self._claimed(note)
+            there = self.guests.get(seat.number)
+            if there:
+                raise RefusedError(f"{seat.name!r} has number {seat.number}, which {there.seat.name!r} has.", "")
+            sizes = {size: note["sizes"][size] for size in ("labelled", "unlabelled", "val", "test", "label_ratio")}
             if not all(isinstance(v, int | float) and math.isfinite(v) and v >= 0 for v in sizes.values()):
                 raise RefusedError(f"{seat.name} does not say how many pictures it has.", "")
             done = None if note["round"] is None else count(note["round"])
         except (RefusedError, *FAULTS) as e:
-            why = e.problem if isinstance(e, RefusedError) else f"A newcomer's greeting is not as it should be ({e!r})."
-            self.shunned[node] = why
-            self.say("a newcomer", f"is not let in: {why}")
+            why = e.problem if isinstance(e, RefusedError) else f"Its greeting is not as it should be ({e!r})."
+            _, told = self.shunned.get(node, (0.0, ""))
+            self.shunned[node] = time.time() + ASK_AGAIN, why
+            if why != told:
+                self.say(name, f"is not let in: {why}")
             return
+        self.shunned.pop(node, None)
         self.guests[seat.number] = Guest(seat, node, sizes, cold=done is None)
         self.known[seat.number] = sizes
         self.say(seat.name, "is here" + ("" if done is None else f", and has done round {done}"))
 
-    def _seat(self, key: bytes, note: Mapping[str, Any]) -> Seat:
-        seats = self.file.sites if self.file else ()
-        keyed = {key_digest(s.key): s for s in seats if s.key}
-        if keyed:
-            seat = keyed.get(key_digest(ssh_form(key)))
-            if seat is None:
-                raise RefusedError("A key that is registered, but not in the federation's file.", "")
-        else:
-            number = note.get("number")
-            if not isinstance(number, int) or not 0 <= number < self.terms.places:
-                raise RefusedError(f"{note.get('name')!r} has number {number}; there are {self.terms.places} places.", "")
-            seat = Seat(number, str(note.get("name"))[:64])
-        there = self.guests.get(seat.number)
-        if there:
-            raise RefusedError(f"{seat.name!r} has number {seat.number}, which {there.seat.name!r} has.", "")
+    def _keyed(self, key: bytes) -> Seat | None:
+        """Whose key it is, where the file has keys."""
+        keyed = {key_digest(s.key): s for s in (self.file.sites if self.file else ()) if s.key}
+        seat = keyed.get(key_digest(ssh_form(key))) if keyed else None
+        if keyed and seat is None:
+            raise RefusedError("A key that is registered, but not in the federation's file.", "")
         return seat
+
+    def _claimed(self, note: Mapping[str, Any]) -> Seat:
+        """Who it says it is, where nothing can prove it."""
+        number = note.get("number")
+        if not isinstance(number, int) or not 0 <= number < self.terms.places:
+            raise RefusedError(f"{note.get('name')!r} has number {number}; there are {self.terms.places} places.", "")
+        return Seat(number, str(note.get("name"))[:64])
 
 
 def ssh_form(key: bytes) -> str:
