@@ -221,6 +221,35 @@ def test_a_message_is_its_models_and_less_than_a_kilobyte(method: str, tmp_path:
     assert 0 < min(extra) <= max(extra) < 1000, "docs/deploy.md has the figures"
 
 
+TOLD = {  # docs/deploy.md lists all of it under "What the pool reveals"
+    "query.hello": {"name", "number", "sizes", "round", "kithkin"},
+    "train.round": {"parcels", "examples", "holds", "loss", "audit", "seconds", "again"},
+    "evaluate.exam": {"val", "test"},
+}
+
+
+def test_sites_tell_the_server_only_what_the_docs_list(tmp_path: Path):
+    federation = Federation(tmp_path, "um-plus", rounds=1, sample_rate=1.0)
+    told: dict[str, set[str]] = {kind: set() for kind in TOLD}
+
+    def heard(message: Message, reply: Message) -> Message:
+        note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
+        told[message.metadata.message_type] |= set(note) - {"wire", "client", "round"}
+        if "sizes" in note:
+            told["query.hello"] |= {"round"}
+            assert set(note["sizes"]) == {"labelled", "unlabelled", "val", "test", "label_ratio"}
+        return reply
+
+    for node in federation.grid.nodes.values():
+        node.answer = lambda message, answer=node.answer: heard(message, answer(message))  # type: ignore[method-assign]
+    federation.serve()
+    assert told == TOLD
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text().replace("\n", " ")
+    learnt = page.split("The server also learns")[1].split("Nothing here")[0]
+    for what in ("version of kithkin", "validation and test pictures", "label ratio", "training loss", "seconds it worked"):
+        assert what in learnt
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
