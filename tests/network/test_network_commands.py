@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import socket
+import ssl
 import stat
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +19,9 @@ import pytest
 
 from kithkin.cli import main
 from kithkin.errors import KithkinError
-from kithkin.network import commands, demo, programs
+from kithkin.network import commands, demo, keys, programs
 from kithkin.network.commands import alone, check_same, init, reread
-from kithkin.network.keys import check_public_key, make_authority
+from kithkin.network.keys import check_public_key, check_server_papers, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine, read_papers
 from kithkin.network.terms import FederationFile, read_federation, terms_from
 
@@ -145,6 +150,72 @@ def test_a_certificate_is_for_a_host_of_any_lawful_name(host: str, named: str, t
 def test_a_host_that_cannot_be_is_named(tmp_path: Path):
     with pytest.raises(KithkinError, match="no host's name"):
         make_authority(tmp_path, "a..b")
+
+
+def authority(folder: Path, monkeypatch: pytest.MonkeyPatch, **years: int) -> Path:
+    """A federation's folder whose certificates are valid for so many years."""
+    monkeypatch.setattr(keys, "YEARS", {"ca": 10, "server": 2} | years)
+    folder.mkdir()
+    make_authority(folder, "localhost")
+    return written(folder, GOOD)
+
+
+def refusal(capsys: Capsys, *words: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_server_does_not_start_with_papers_that_tls_would_refuse(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("ca", "server"):
+        path = authority(tmp_path / name, monkeypatch, **{name: 0})
+        assert f"{name}.crt is valid from" in refusal(capsys, "serve", str(path))
+        assert not (path.parent / "server").exists()
+    path = authority(tmp_path / "f", monkeypatch)
+    (path.parent / "server.key").write_bytes((tmp_path / "ca" / "server.key").read_bytes())
+    assert "server.key is not the key of" in refusal(capsys, "serve", str(path))
+    (path.parent / "server.key").write_text("x")
+    assert "server.key is damaged" in refusal(capsys, "serve", str(path))
+    (path.parent / "server.crt").write_text("x")
+    assert "server.crt is no certificate" in refusal(capsys, "serve", str(path))
+    (path.parent / "ca.crt").unlink()
+    assert "There is no file" in refusal(capsys, "serve", str(path))
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl here")
+def test_a_certificate_is_renewed_as_the_docs_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = authority(tmp_path / "f", monkeypatch, server=0).parent
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("openssl ")]
+    assert len(lines) == 2
+    for line in lines:
+        subprocess.run(shlex.split(line), cwd=folder, check=True, capture_output=True)
+    check_server_papers(folder / "ca.crt", folder / "renewed.crt", folder / "server.key")
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "renewed.crt", folder / "server.key")
+    to, fro = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = context.wrap_bio(fro, to, server_hostname="localhost")
+    theirs = server.wrap_bio(to, fro, server_side=True)
+    for side in (ours, theirs, ours, theirs):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert ours.getpeercert(), "a client that knows the CA and the host's name takes it"
+
+
+def test_a_damaged_key_or_ca_ends_a_site_at_once(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch):
+    site = tmp_path / "site"
+    main(["site", "init", str(site), "--data", "digits", "--device", "cpu"])
+    capsys.readouterr()
+    ca = str(authority(tmp_path / "f", monkeypatch).with_name("ca.crt"))
+    (site / "site.key").write_text("x")
+    assert "site.key is damaged" in refusal(capsys, "site", "join", str(site), "--server", "127.0.0.1:9", "--ca", ca)
+    ca = str(authority(tmp_path / "g", monkeypatch, ca=0).with_name("ca.crt"))
+    assert "ca.crt is valid from" in refusal(capsys, "site", "join", str(site), "--ca", ca)
 
 
 def test_addresses():

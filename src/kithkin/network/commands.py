@@ -23,7 +23,7 @@ from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
 from kithkin.methods import entry_of
 from kithkin.network import programs
-from kithkin.network.keys import check_public_key, make_authority
+from kithkin.network.keys import check_public_key, check_server_papers, make_authority
 from kithkin.network.papers import host_and_port
 from kithkin.network.programs import plain, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
@@ -39,6 +39,8 @@ def serve(file: Path, insecure: bool = False) -> None:
         insecure: No TLS and no keys: only where server and sites are on this machine.
     """
     federation = checked_file(file, insecure)
+    if not insecure:
+        check_server_papers(federation.ca, federation.certificate, federation.key)
     with alone(federation):
         until_stopped(lambda: _serve(federation, insecure))
 

@@ -11,7 +11,7 @@ from kithkin.data import load
 from kithkin.data.own import read_unlabelled
 from kithkin.errors import KithkinError
 from kithkin.network import programs
-from kithkin.network.keys import make_site_key
+from kithkin.network.keys import check_authority, check_site_key, make_site_key
 from kithkin.network.papers import Papers, host_and_port, read_papers, write_papers
 from kithkin.network.programs import say, until_stopped
 
@@ -95,6 +95,7 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
             )
         if not (folder / "site.key").is_file():
             raise KithkinError(f"{folder} has no site.key.", "Bring it back, or make the site anew: its public key changes.")
+        check_authority(Path(papers.ca))
     write_papers(folder, papers)
     (folder / "flower").mkdir(exist_ok=True)
     until_stopped(lambda: _join(folder, papers, insecure))
@@ -103,6 +104,8 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
 def _join(folder: Path, papers: Papers, insecure: bool) -> None:
     refused = time.monotonic() + PATIENCE
     while True:
+        if not insecure:
+            check_site_key(folder / "site.key")  # Flower would end with code 302, for ever
         runtime = programs.free_address()
         programs.fresh_secret(folder / "flower" / "secret")
         env = programs.environment(folder / "flower")

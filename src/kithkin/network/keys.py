@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -44,6 +45,50 @@ def check_public_key(text: str, whose: str) -> None:
         raise KithkinError(
             f"The key of {whose} is no public key ({e}).", "Copy the line that `kithkin site init` prints."
         ) from None
+
+
+def check_site_key(path: Path) -> None:
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise KithkinError(f"{path} is damaged.", "Bring it back, or make the site anew: its public key changes.")
+
+
+def check_server_papers(ca: Path, certificate: Path, key: Path) -> None:
+    """Refuse at once what TLS would refuse later, at every connection and in many words."""
+    for path in (ca, certificate, key):
+        if not path.is_file():
+            raise KithkinError(
+                f"There is no file {path}.", "Make it with `kithkin federation init`, or name another in the file."
+            )
+    check_authority(ca)
+    own, *_ = _valid(certificate, 1)
+    try:
+        private: Any = serialization.load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise KithkinError(f"{key} is damaged, or asks for a password.", "Bring it back, without one.") from None
+    if private.public_key() != own.public_key():
+        raise KithkinError(f"{key} is not the key of {certificate}.", "Bring back those that belong together.")
+
+
+def check_authority(path: Path) -> None:
+    _valid(path, None)
+
+
+def _valid(path: Path, first: int | None) -> list[x509.Certificate]:
+    """The certificates of a file, if one is valid now; where a chain follows the own one, the first must be."""
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except ValueError:
+        raise KithkinError(f"{path} is no certificate.", "Bring it back.") from None
+    now = datetime.datetime.now(datetime.UTC)
+    if not any(c.not_valid_before_utc <= now < c.not_valid_after_utc for c in found[:first]):
+        since, until = found[0].not_valid_before_utc, found[0].not_valid_after_utc
+        remedy = "Renew it as docs/deploy.md says, or set this machine's clock."
+        raise KithkinError(f"{path} is valid from {since:%Y-%m-%d} to {until:%Y-%m-%d}, not today.", remedy)
+    return found
 
 
 def make_authority(folder: Path, host: str) -> None:

@@ -90,11 +90,6 @@ def superlink(file: FederationFile, insecure: bool) -> list[str]:
     command += ["--disable-runtime-dependency-installation", "--database", str(file.flower / "state.db")]
     if insecure:
         return [*command, "--insecure"]
-    for path in (file.ca, file.certificate, file.key):
-        if not path.is_file():
-            raise KithkinError(
-                f"There is no file {path}.", "Make it with `kithkin federation init`, or name another in the file."
-            )
     command += ["--ssl-ca-certfile", str(file.ca), "--ssl-certfile", str(file.certificate), "--ssl-keyfile", str(file.key)]
     return [*command, "--enable-supernode-auth"]
 
@@ -196,7 +191,7 @@ def flwr(file: FederationFile, insecure: bool, *words: str) -> dict[str, Any]:
     except ValueError:
         answer = {}
     if done.returncode or not answer.get("success", False):
-        why = answer.get("error-message") or (done.stderr or done.stdout).strip().splitlines()[-1:]
+        why = plain(answer.get("error-message") or "".join((done.stderr or done.stdout).strip().splitlines()[-1:]))
         raise KithkinError(f"Flower's `{' '.join(words[:2])}` did not work: {why}.", f"Is `kithkin serve {file.path}` running?")
     return answer
 
