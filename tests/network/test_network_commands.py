@@ -19,7 +19,7 @@ import pytest
 
 from kithkin.cli import main
 from kithkin.errors import KithkinError
-from kithkin.network import commands, demo, keys, programs
+from kithkin.network import commands, demo, joining, keys, programs
 from kithkin.network.commands import alone, check_same, init, reread
 from kithkin.network.keys import check_public_key, check_server_papers, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine, read_papers
@@ -68,6 +68,8 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (('method = "um"', 'method = "fedavg-sl"'), "setting of fedavg-sl"),
         (("helpers = 2", "helpers = 9"), "--helpers"),
         (('["a", "b"]', '["a", "a"]'), "classes"),
+        (('["a", "b"]', '"abc"'), "classes = 'abc'. Write it as a list"),
+        (("[1, 8, 8]", '"188"'), "shape = '188'. Write it as a list"),
         (("[1, 8, 8]", "[2, 8, 8]"), "shape"),
         (("[1, 8, 8]", "[1, 0, 8]"), "8 to 64 pixels"),
         (("[1, 8, 8]", '[1, "8", 8]'), "8 to 64 pixels"),
@@ -363,6 +365,33 @@ def test_keys_are_secret_and_a_site_is_made_once(tmp_path: Path, capsys: pytest.
         assert caught.value.code == 2
         assert what in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("line", ["server = 7", "label_ratio = 'all'", "number = 'one'", "seed = true"])
+def test_a_wrong_line_in_a_sites_papers_is_named(line: str, tmp_path: Path, capsys: Capsys):
+    name = line.split()[0].replace("_", "-")
+    (tmp_path / "site.toml").write_text(f"name = 'a'\ndata = 'b'\n{line}\n")
+    assert f"site.toml, --{name} is" in refusal(capsys, "site", "join", str(tmp_path), "--insecure")
+
+
+def test_what_a_federation_writes_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before = os.umask(0o022)
+    try:
+        main(["site", "init", str(tmp_path / "site"), "--data", "digits", "--device", "cpu"])
+        main(["federation", "init", str(tmp_path / "f")])
+        path = written(tmp_path / "f", GOOD)
+        monkeypatch.setattr(commands, "check_serving", lambda file: None)
+        main(["federation", "start", str(path)])
+        monkeypatch.setattr(commands, "_serve", lambda file, insecure: (file.flower / "state").mkdir(parents=True))
+        main(["serve", str(path), "--insecure"])
+        monkeypatch.setattr(joining, "_join", lambda folder, papers, insecure: (folder / "state").mkdir())
+        main(["site", "join", str(tmp_path / "site"), "--server", "127.0.0.1:9", "--insecure"])
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+    found = [p for home in ("site", "f") for p in (tmp_path / home, *(tmp_path / home).rglob("*")) if p != path]
+    assert {"site.toml", "state", "flower", "server.json", ".serving", "started.json"} <= {p.name for p in found}
+    assert [p for p in found if p.stat().st_mode & 0o077] == []
 
 
 def test_a_federation_folder_has_an_authority_whose_key_is_secret(tmp_path: Path):

@@ -170,6 +170,27 @@ def test_a_log_on_a_full_disk_does_not_keep_a_site_from_answering(tmp_path: Path
     assert "site is left out of round 1: Cannot write: Not a directory." in federation.said()
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["predict", "SITE", "labelled.npz", "--vote"], "is a site's: its own model alone is kept there. Leave --vote away"),
+        (["newcomer", "SITE", "--data", "labelled.npz", "--out", "new"], "Join its federation, with `kithkin site init`"),
+        (["resume", "SITE"], "is a site's. It goes on with `kithkin site join`"),
+        (["predict", "RUN", "labelled.npz"], "has no models: they are at the sites. Name a site's folder"),
+    ],
+)
+def test_what_a_sites_folder_and_a_servers_are_not_for_is_told(words: list[str], told: str, tmp_path: Path, capsys: Capsys):
+    federation = Federation(tmp_path / "f", "um-plus", rounds=1, sample_rate=1.0)
+    federation.serve()
+    known = {"SITE": federation.node(1).site.state, "RUN": federation.folder.path}
+    known |= {"labelled.npz": labelled(tmp_path), "new": tmp_path / "new"}
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main([str(known.get(word, word)) for word in words])
+    assert caught.value.code == 2
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("change", ["one more picture", "another label ratio"])
 def test_pictures_that_change_while_a_run_goes_on_are_not_dealt_anew(change: str, tmp_path: Path):
     """What was trained on must not be tested on."""

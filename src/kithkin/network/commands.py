@@ -25,12 +25,13 @@ from kithkin.methods import entry_of
 from kithkin.network import programs
 from kithkin.network.keys import check_public_key, check_server_papers, make_authority
 from kithkin.network.papers import host_and_port
-from kithkin.network.programs import plain, say, until_stopped
+from kithkin.network.programs import plain, private, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_json
 
 
+@private()
 def serve(file: Path, insecure: bool = False) -> None:
     """Run a federation's server until stopped (Ctrl-C); a run that was started goes on by itself.
 
@@ -212,6 +213,7 @@ rounds = 50
 """
 
 
+@private()
 def init(folder: Path, server: str = "127.0.0.1:8443") -> None:
     """Make a federation's folder: its file to fill in, its CA, and the server's certificate.
 
@@ -234,6 +236,7 @@ def init(folder: Path, server: str = "127.0.0.1:8443") -> None:
 NEW_RUN = "For a new run name another folder in the file, and start `kithkin serve` again."
 
 
+@private()
 def start(file: Path, follow: bool = False) -> None:
     """Start a federation's run, or go on with it; the server must be up.
 

@@ -13,12 +13,13 @@ from kithkin.errors import KithkinError
 from kithkin.network import programs
 from kithkin.network.keys import check_authority, check_site_key, make_site_key
 from kithkin.network.papers import Papers, host_and_port, read_papers, write_papers
-from kithkin.network.programs import say, until_stopped
+from kithkin.network.programs import private, say, until_stopped
 
 REFUSED = b"Exit Code: 305"  # what a SuperNode says that the server does not let in; as a process it ends with 1, as ever
 PATIENCE = 90  # seconds that a server may still take a killed site for alive
 
 
+@private()
 def site_init(
     folder: Path,
     data: str = "",
@@ -69,6 +70,7 @@ def site_init(
     say(key)
 
 
+@private()
 def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = False) -> None:
     """Take part in a federation until stopped (Ctrl-C).
 

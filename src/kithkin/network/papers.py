@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from kithkin.config import check_kinds
 from kithkin.errors import KithkinError
 
 
@@ -30,9 +31,14 @@ class Papers:
 def read_papers(folder: Path) -> Papers:
     path = folder / "site.toml"
     try:
-        return Papers(**read_toml(path))
+        papers = Papers(**read_toml(path))
     except TypeError as e:
         raise KithkinError(f"{path} is not as it should be ({e}).", "Make the site anew with `kithkin site init`.") from None
+    try:
+        check_kinds(papers)
+    except KithkinError as e:
+        raise KithkinError(f"In {path}, {e.problem}", "Mend that line.") from None
+    return papers
 
 
 def write_papers(folder: Path, papers: Papers) -> None:

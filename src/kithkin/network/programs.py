@@ -42,6 +42,16 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+@contextmanager
+def private() -> Generator[None, None, None]:
+    """What is written meanwhile, also by programs that are started, is for its owner alone: models, and the aliases' secret."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def plain(text: str, most: int = 500) -> str:
     """What others say, as a terminal may show it: so many characters at most, none of which moves the cursor."""
     return "".join(c if c.isprintable() else " " for c in text[:most])

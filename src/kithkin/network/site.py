@@ -241,7 +241,13 @@ class Site:
     def _manifest(self) -> dict[str, Any]:
         terms = self.terms
         told = {"settings": asdict(terms.settings), "seed": terms.config.seed, "model_numbers": self.craft.w0.numel()}
-        return {"config": as_json(terms.config), **told, "classes": list(terms.classes), "picture": list(terms.shape)}
+        return {
+            "config": as_json(terms.config),
+            **told,
+            "classes": list(terms.classes),
+            "picture": list(terms.shape),
+            "site": self.name,
+        }
 
     def refuse(self, e: Exception) -> RecordDict:
         """A word to the server instead of an answer: only what was written for it, since other texts name files."""

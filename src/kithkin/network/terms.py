@@ -203,6 +203,9 @@ def read_federation(path: Path) -> FederationFile:
     try:
         written = _Written(**raw)
         check_kinds(written)
+        for name in ("classes", "shape", "sites"):
+            if not isinstance(getattr(written, name), list):
+                raise KithkinError(f"{path} says {name} = {getattr(written, name)!r}.", "Write it as a list, in [ ].")
         seats = _seats(path, written)
         terms = _terms(written, len(seats))
     except (TypeError, AttributeError, ValueError) as e:

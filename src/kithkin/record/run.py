@@ -134,6 +134,8 @@ def resume(
     manifest = folder.read_manifest()
     if isinstance(manifest, dict) and "newcomer" in manifest:
         raise KithkinError(f"{path} is a newcomer's, who has joined already.", "Use it with `kithkin predict`.")
+    if isinstance(manifest, dict) and "site" in manifest:
+        raise KithkinError(f"{path} is a site's.", "It goes on with `kithkin site join`.")
     if folder.summary.exists():
         display.say(f"{path} is finished.")
         return read_result(folder)

@@ -101,6 +101,9 @@ def join(
     """Train a newcomer from the run's pool, and once more alone."""
     if "newcomer" in run.manifest:
         raise KithkinError(f"{run.folder.path} is a newcomer's.", "Name the run that it joined.")
+    if "site" in run.manifest:
+        problem = f"{run.folder.path} is a site's: its own model alone is kept there."
+        raise KithkinError(problem, "Join its federation, with `kithkin site init` and `kithkin site join`.")
     pool, device = [run.models.helper(k) for k in run.models.pooled], run.models.device
     if not pool:
         raise KithkinError(

@@ -31,6 +31,8 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
     home = Folder(Path(folder).expanduser())
     manifest = home.read_manifest()
     if not home.models.exists():
+        if "terms" in manifest:
+            raise KithkinError(f"{home.path} has no models: they are at the sites.", "Name a site's folder, state/run-...")
         raise KithkinError(
             f"{home.path} has no models.",
             f"`kithkin resume {home.path}` writes them, once there is no summary.json; a run with --no-save-models keeps none.",
@@ -128,6 +130,8 @@ class LoadedClient:
         listed = self.run.lines.get(self.number, {}).get("helpers", [])
         pooled = set(self.run.models.pooled)
         found = [(self.run.models.helper(h["client"]), float(h["relation"])) for h in listed if h["client"] in pooled]
+        if not found and "site" in self.run.manifest:
+            raise KithkinError(f"{self.run.folder.path} is a site's: its own model alone is kept there.", "Leave --vote away.")
         if not found:
             raise KithkinError(
                 f"Client {self} of {self.run.folder.path} has no helpers: method {self.run.config.method} keeps no list "
