@@ -51,7 +51,7 @@ class Plan:
             "smoke": "**smoke: digits stand in for every data set, 6 clients, 2 rounds; it shows that all runs, nothing else**",
             "small": f"**small: {SOME:,} pictures of each set at half their size, a ResNet-9 of width {main['width']}, "
             f"{main['clients']} clients and {main['rounds']} rounds ({medical['clients']} and {medical['rounds']} on medical "
-            "sets)**; learning rates tuned on small Fashion-MNIST and CIFAR-10, the usual one on the others",
+            "sets)**; tuned learning rates, the usual one where a grid is not settled",
             "short": f"**short: {SHORT['*']} rounds instead of {ROUNDS} ({SHORT['organamnist']} on OrganAMNIST, "
             f"{SHORT['pathmnist']} on PathMNIST)**; {rate}",
             "paper": f"the paper's, {ROUNDS} rounds; {rate}",
