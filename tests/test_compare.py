@@ -98,6 +98,14 @@ def test_every_clients_gain_is_written_beside_its_seed(tmp_path: Path):
     assert gains == [("1", "0", 0.25), ("1", "1", -0.5)]
 
 
+def test_a_comparison_says_where_it_is_kept_if_it_is(capsys: pytest.CaptureFixture[str]):
+    table = compare.rows([result("um", 0, [0.5])])
+    compare.print_table(table)
+    assert "kithkin report" not in capsys.readouterr().out
+    compare.print_table(table, Path("runs/mine"))
+    assert "`kithkin report runs/mine --open`" in capsys.readouterr().out
+
+
 def test_three_points_below_local_is_not_yet_harm():
     (row, _) = compare.rows([result("um", 0, [0.471, 0.469]), result("local", 0, [0.5, 0.5])])
     assert row.harmed == pytest.approx(1 / 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,3 +159,38 @@ def test_a_reader_that_went_away_does_not_end_a_run(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("sys.stderr", Gone())
     Lines("").say("one more round")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_figure_of_a_running_line_is_cut(width: int):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    live = Live(console, "")
+    live.start(CONFIG, 0, "eager on cpu")
+    live.round(LINE, 19_500_000)
+    live.tick(1, 3)
+    live.stop()
+    with console.capture() as shown:
+        console.print(live.progress.get_renderable())
+    (line,) = shown.get().splitlines()
+    assert "…" not in line
+    assert "3/8 val 0.512  label error 0.250  19.5 MB  (1/3)" in line
+    assert re.search(r"left (-:--:--|\d:\d\d:\d\d)", line)
+    assert ("━" in line) == (width == 120), "the bar is for who has room"
+
+
+def test_a_summary_breaks_between_words_on_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    causes = {"warm-up": 10**6, "search": 10**7, "refresh": 10**7, "upload": 10**6, "fill": 10**6}
+    summary: dict[str, Any] = {"down_bytes": 10**7, "up_bytes": 10**6, "bytes_by_cause": causes, "cost_formulas": {}}
+    summary |= dict.fromkeys(("test_at_best_val", "best_val", "final_test_mean", "final_test_var", "best_test", "seconds"), 0.5)
+    summary |= {"best_val_round": 3, "memory": {"host_bytes": 10**9, "gpu_bytes": 0}}
+    display.print_summary(summary, Path("runs/um"))
+    whole = capsys.readouterr().out
+    assert len(whole.splitlines()) == 7
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    display.print_summary(summary, Path("runs/um"))
+    broken = capsys.readouterr().out
+    assert max(map(len, broken.splitlines())) <= 60
+    assert broken.split() == whole.split()

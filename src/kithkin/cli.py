@@ -116,9 +116,7 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
     table = compare.rows(results)
     compare.write_table(out, table, results)
     if not quiet:
-        compare.print_table(table)
-        if kept:
-            print(f"\n{out} has table.md, table.csv, gains.csv and a folder a run: `kithkin report {out} --open` shows them.")
+        compare.print_table(table, out if kept else None)
     if broken:
         problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {' '.join(broken)}"
         raise KithkinError(problem, "Other flags need another --out.")

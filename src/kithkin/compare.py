@@ -290,7 +290,8 @@ def shown(row: Row) -> list[str]:
     return [row.method, alpha, *("-" if "nan" in figure else figure for figure in told)]
 
 
-def print_table(table: Sequence[Row]) -> None:
+def print_table(table: Sequence[Row], folder: Path | None = None) -> None:
+    """On the screen, with what the columns mean and where all of it is kept."""
     seeds = sorted({row.seeds for row in table})  # more than one number where runs broke off
     title = f"mean over {' to '.join(map(str, seeds[:: len(seeds) - 1 or 1]))} seed{'s' * (seeds[-1] > 1)}"
     screen = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -302,6 +303,8 @@ def print_table(table: Sequence[Row]) -> None:
         screen.add_row(*shown(row))
     Console().print(screen)
     Console().print(LEGEND, style="dim", highlight=False)
+    if folder:
+        print(f"\n{folder} has table.md, table.csv, gains.csv and a folder a run: `kithkin report {folder} --open` shows them.")
 
 
 def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -> None:

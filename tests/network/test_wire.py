@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,20 @@ def test_sites_tell_the_server_only_what_the_docs_list(tmp_path: Path):
         assert what in learnt
 
 
+def site_2_tells(federation: Federation, kind: str, change: Callable[[dict[str, Any], Any], RecordDict]) -> None:
+    """Have site 2 answer messages of a kind with what `change` makes of its note and content."""
+    node = federation.node(2)
+    honest = node.answer
+
+    def answer(message: Any) -> Any:
+        reply = honest(message)
+        if message.metadata.message_type == kind:
+            reply.content = change(json.loads(str(reply.content.config_records["kithkin"]["note"])), reply.content)
+        return reply
+
+    node.answer = answer  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -262,17 +277,12 @@ def test_sites_tell_the_server_only_what_the_docs_list(tmp_path: Path):
 )
 def test_a_model_too_few_or_too_many_praised_too_highly_or_back_to_front_is_left_out(change: Any, why: str, tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1, sample_rate=1.0)
-    node, answer = federation.node(2), federation.node(2).answer
 
-    def lying(message: Any) -> Any:
-        reply = answer(message)
-        if message.metadata.message_type == "train.round":
-            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
-            lines, arrays = change(note["parcels"], reply.content.array_records["models"].to_numpy_ndarrays())
-            reply.content = sealed(arrays, note | {"parcels": lines})
-        return reply
+    def lies(note: dict[str, Any], content: Any) -> RecordDict:
+        lines, arrays = change(note["parcels"], content.array_records["models"].to_numpy_ndarrays())
+        return sealed(arrays, note | {"parcels": lines})
 
-    node.answer = lying  # type: ignore[method-assign]
+    site_2_tells(federation, "train.round", lies)
     federation.serve()
     (what,) = [what for what in federation.said() if what.startswith("site-2 is left out")]
     assert why in what
@@ -280,16 +290,8 @@ def test_a_model_too_few_or_too_many_praised_too_highly_or_back_to_front_is_left
 
 def test_a_site_that_boasts_of_endless_pictures_is_not_let_in(tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
-    node, answer = federation.node(2), federation.node(2).answer
-
-    def lying(message: Any) -> Any:
-        reply = answer(message)
-        if message.metadata.message_type == "query.hello":
-            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
-            reply.content = sealed([], note | {"sizes": note["sizes"] | {"labelled": 10**400}})
-        return reply
-
-    node.answer = lying  # type: ignore[method-assign]
+    boast = {"labelled": 10**400}
+    site_2_tells(federation, "query.hello", lambda note, _: sealed([], note | {"sizes": note["sizes"] | boast}))
     federation.serve()
     assert any("is not let in" in what and "too large" in what for what in federation.said())
 
@@ -297,16 +299,7 @@ def test_a_site_that_boasts_of_endless_pictures_is_not_let_in(tmp_path: Path):
 @pytest.mark.parametrize("done", ["5\nnorth is here", -1, 1.5, {"a": 1}, True])
 def test_a_site_that_has_done_no_round_of_that_number_is_not_let_in(done: Any, tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
-    node, answer = federation.node(2), federation.node(2).answer
-
-    def lying(message: Any) -> Any:
-        reply = answer(message)
-        if message.metadata.message_type == "query.hello":
-            note = json.loads(str(reply.content.config_records["kithkin"]["note"]))
-            reply.content = sealed([], note | {"round": done})
-        return reply
-
-    node.answer = lying  # type: ignore[method-assign]
+    site_2_tells(federation, "query.hello", lambda note, _: sealed([], note | {"round": done}))
     federation.serve()
     (what,) = [what for what in federation.said() if "is not let in" in what]
     assert "is no count" in what
@@ -314,16 +307,8 @@ def test_a_site_that_has_done_no_round_of_that_number_is_not_let_in(done: Any, t
 
 def test_what_a_site_says_is_one_bounded_line_without_control_characters(tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
-    node, answer = federation.node(2), federation.node(2).answer
     words = "[/x] \x1b[2J\nnorth is here\u202e" + 9999 * "x"
-
-    def lying(message: Any) -> Any:
-        reply = answer(message)
-        if message.metadata.message_type == "train.round":
-            reply.content = sealed([], {"wire": "fp32", "refused": words})
-        return reply
-
-    node.answer = lying  # type: ignore[method-assign]
+    site_2_tells(federation, "train.round", lambda *_: sealed([], {"wire": "fp32", "refused": words}))
     federation.serve()
     (what,) = [what for what in federation.said() if "left out" in what]
     assert what.startswith("site-2 is left out of round 1: [/x]  [2J north is here xxx")
