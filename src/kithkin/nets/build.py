@@ -82,20 +82,24 @@ class Anatomy:
 
 
 def anatomy_of(build: Build, shape: tuple[int, int, int], classes: int) -> Anatomy:
-    with torch.random.fork_rng(devices=[]):
-        network = Network(build, torch.device("cpu"))
+    network = Network(build, torch.device("cpu"))
     drops = any(layer.dropped for layer in network.drops)
     return Anatomy(network.layout, classes, drops, shape[1] == 1, has_open_bias(network, shape))
 
 
+def three_pictures(shape: tuple[int, int, int]) -> Tensor:
+    return torch.linspace(-1, 1, 3 * torch.Size(shape).numel()).view(3, *shape)
+
+
 @torch.no_grad()
 def has_open_bias(network: Network, shape: tuple[int, int, int]) -> bool:
+    """Tried: one class after another is favoured a little more, and the answers are looked at."""
     bias = network.layout.bias
     if not bias:
         return False
     network.module.eval()
-    x = torch.linspace(-1, 1, 3 * torch.Size(shape).numel()).view(3, *shape)
-    before, added = network(x), torch.linspace(-1, 1, bias.shape[0])
+    x, added = three_pictures(shape), torch.linspace(-1, 1, bias.shape[0])
+    before = network(x)
     if before.shape[1] != len(added):
         return False
     network.w[bias.start : bias.stop] += added
@@ -112,7 +116,7 @@ def try_out(model: str, build: Build, shape: tuple[int, int, int], classes: int)
     with torch.random.fork_rng(devices=[]):
         _check_tensors(build(), bad)
         network = Network(build, torch.device("cpu"))
-        x = torch.linspace(-1, 1, 3 * torch.Size(shape).numel()).view(3, *shape)
+        x = three_pictures(shape)
 
         def ask(what: Callable[[], Any], rows: int, when: str) -> Tensor:
             try:
