@@ -16,7 +16,7 @@ from rich.table import Table
 from kithkin.config import bad
 from kithkin.errors import KithkinError, unknown
 from kithkin.methods import entry_of
-from kithkin.paper.cells import Cell, fill, gather, strangers
+from kithkin.paper.cells import Cell, fill, strangers
 from kithkin.paper.drawing import Block, write_page
 from kithkin.paper.plan import SEEDS, Plan, Rate, Scale
 from kithkin.paper.recipes import RECIPES, page, recipe_of
@@ -43,7 +43,7 @@ def list_recipes(results: Path = RESULTS) -> None:
             plans = [Plan(scale, rate, SEEDS[scale]) for rate in get_args(Rate)]
             first, second = (recipe.plan(plan) for plan in plans)
             apart = [first] if first == second else [first, second]
-            grids = [recipe.narrow(gather(cells, results), plan) for cells, plan in zip(apart, plans, strict=False)]
+            grids = [recipe.gather(cells, plan, results) for cells, plan in zip(apart, plans, strict=False)]
             there = " + ".join(str(len(grid.records)) for grid in grids)
             counts.append("the same" if first == before else f"{there} of {len(grids[0].cells)}")
             before = first
@@ -128,7 +128,7 @@ def regenerate(
     folder = out or results / "drawn"
     for each, its in wanted_by.items():
         path = folder / f"{each}{plan.stem}.md"
-        text = write_page(path, page(each, gather(its, results), plan), folder / "figures")
+        text = write_page(path, page(each, RECIPES[each].gather(its, plan, results), plan), folder / "figures")
         if not quiet:
             print(path if name == ALL else text)
     if filled:
@@ -154,7 +154,7 @@ def _looks(plan: Plan) -> dict[str, frozenset[str]]:
 def _needless(tuning: Sequence[Cell], plan: Plan, results: Path, cell: Cell) -> bool:
     """Whether a run tries a learning rate that can no longer be the best."""
     rivals = [c for c in tuning if c.row == cell.row]
-    wanted = RECIPES["tuning"].narrow(gather(rivals, results), plan).cells
+    wanted = RECIPES["tuning"].gather(rivals, plan, results).cells
     return cell.file in {c.file for c in rivals} - {c.file for c in wanted}
 
 
@@ -187,12 +187,11 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
         shown: list[list[str]] = []
         for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)]:
             cells = recipe.plan(plan)
-            if (names := [cell.file for cell in cells]) in shown or not (grid := gather(cells, results)).found:
+            if (names := [cell.file for cell in cells]) in shown or not (grid := recipe.gather(cells, plan, results)).found:
                 continue
             shown.append(names)
             pages.append(page(name, grid, plan, level=2))
             files |= {cell.file for cell in cells if (results / cell.file).exists()}
-            grid = recipe.narrow(grid, plan)
             places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(grid.cells)}"
             rate = "its own" if plan.reduced else plan.rate
             lines.append(f"| [{name}](#{name}{plan.stem}) | {plan.scale} | {rate} | {places} | {runs} |")

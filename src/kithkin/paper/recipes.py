@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from kithkin.errors import unknown
 from kithkin.paper import figures, tables
-from kithkin.paper.cells import Cell, Grid, in_words
+from kithkin.paper.cells import Cell, Grid, gather, in_words
 from kithkin.paper.drawing import Block, Picture, entitle, lacks
 from kithkin.paper.plan import ALL, SHORT, TUNED, Plan
 
@@ -27,6 +28,10 @@ class Recipe:
     def plan(self, plan: Plan) -> list[Cell]:
         """All cells, the important ones first: every place with one seed before any with two."""
         return sorted(self.cells(plan), key=lambda cell: cell.config.seed)
+
+    def gather(self, cells: Iterable[Cell], plan: Plan, results: Path) -> Grid:
+        """What there is of these cells, and which of the others are still wanted."""
+        return self.narrow(gather(cells, results), plan)
 
 
 WIDER = (
@@ -202,7 +207,6 @@ def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
 def page(name: str, grid: Grid, plan: Plan, level: int = 1) -> list[Block]:
     """One table or figure with all that is said of it; what it lacks is said once, below each figure or with the setting."""
     recipe = RECIPES[name]
-    grid = recipe.narrow(grid, plan)
     apart = "".join(f", {word}" for word in plan.words)
     head = f"{'#' * level} {recipe.title} ({recipe.place}){apart}" + f' <a id="{name}{plan.stem}"></a>' * (level > 1)
     blocks = recipe.draw(grid, plan)
