@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_runs import argv, assert_same_run, checkpoints, drafts, finished, lines, spawn, wait_for_lines
+from tiny_runs import argv, assert_same_run, checkpoints, drafts, finished, lines, spawn, wait_for_lines, waits_in_round
 
 from kithkin.compute.workers import start_method
 from kithkin.record import resume
@@ -24,7 +24,7 @@ CTRL_C_WORKS = "import signal; signal.signal(signal.SIGINT, signal.default_int_h
 
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(whole: Whole, tmp_path: Path):
     out = tmp_path / "run"
-    process = spawn(argv("um", out, **LONG))
+    process = spawn(argv("um", out, **LONG), waits_in_round(8, tmp_path / "never"))
     wait_for_lines(out / "metrics.jsonl", random.choice([1, 2, 3]), process)
     time.sleep(random.uniform(0, 0.2))
     process.kill()
@@ -40,7 +40,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(whole: Whole, tmp_pa
 
 def test_ctrl_c_saves_the_last_finished_round_says_how_to_go_on_and_ends_with_130(whole: Whole, tmp_path: Path):
     out = tmp_path / "run"
-    process = spawn(argv("um", out, rounds=8, checkpoint_every=0), CTRL_C_WORKS)
+    process = spawn(argv("um", out, rounds=8, checkpoint_every=0), CTRL_C_WORKS + waits_in_round(8, tmp_path / "never"))
     wait_for_lines(out / "metrics.jsonl", 2, process)
     process.send_signal(signal.SIGINT)
     code, _, err = finished(process)
@@ -74,7 +74,8 @@ forked = pytest.mark.skipif(start_method() != "fork", reason="workers are not fo
 @forked
 def test_ctrl_c_in_a_terminal_ends_the_workers_quietly_and_saves_the_run(whole: Whole, tmp_path: Path):
     out = tmp_path / "run"
-    process = spawn(argv("um", out, rounds=8, checkpoint_every=0, compute="workers"), CTRL_C_WORKS + TWO_WORKERS)
+    before = CTRL_C_WORKS + TWO_WORKERS + waits_in_round(8, tmp_path / "never")
+    process = spawn(argv("um", out, rounds=8, checkpoint_every=0, compute="workers"), before)
     wait_for_lines(out / "metrics.jsonl", 2, process)
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = finished(process)
@@ -92,10 +93,11 @@ def test_ctrl_c_in_a_terminal_ends_the_workers_quietly_and_saves_the_run(whole: 
 @forked
 def test_a_run_whose_worker_is_killed_ends_with_a_remedy_and_goes_on(whole: Whole, tmp_path: Path):
     out = tmp_path / "run"
-    process = spawn(argv("um", out, compute="workers", **LONG), TWO_WORKERS)
+    process = spawn(argv("um", out, compute="workers", **LONG), TWO_WORKERS + waits_in_round(8, tmp_path / "go"))
     wait_for_lines(out / "metrics.jsonl", 3, process)
     worker = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
     os.kill(int(worker.stdout.split()[0]), signal.SIGKILL)
+    (tmp_path / "go").touch()
     code, _, err = finished(process)
     assert code == 2, err
     assert "Traceback" not in err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake import figures, flags_of, local
-from fleet import SRC
+from fleet import environment
 
 from kithkin.errors import KithkinError
 from kithkin.record import Folder, resume
@@ -25,10 +24,9 @@ def command(method: str, out: Path, **more: object) -> list[str]:
     return ["federation", "run", *words, "--out", str(out), "--quiet"]
 
 
-def begin(words: list[str]) -> subprocess.Popen[str]:
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+def begin(words: list[str], odd: str = "") -> subprocess.Popen[str]:
     python = [sys.executable, "-m", "kithkin", *words]
-    return subprocess.Popen(python, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(python, env=environment(odd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def done(words: list[str]) -> None:
@@ -56,7 +54,7 @@ def test_the_same_run_in_flowers_simulation(method: str, tmp_path: Path):
 def test_a_killed_simulation_goes_on_where_it_was(tmp_path: Path):
     local("um-plus", tmp_path / "local", rounds=8)
     there = Folder(tmp_path / "sim")
-    process = begin(command("um-plus", there.path, rounds=8))
+    process = begin(command("um-plus", there.path, rounds=8), "8:hang")
     while not (there.metrics.exists() and there.metrics.read_text().count("\n") >= 3):
         assert process.poll() is None, process.communicate()[1][-3000:]
         time.sleep(0.05)

@@ -198,6 +198,20 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def waits_in_round(number: int, go: Path) -> str:
+    """For `spawn`: that run does not begin this round before there is a file `go`. However slow a test is, it is in time."""
+    return f"""
+import importlib, pathlib, time
+run = importlib.import_module("kithkin.record.run")
+play = run.play
+def waiting(method, courier, world, trained):
+    while world.round + 1 == {number} and not pathlib.Path({str(go)!r}).exists():
+        time.sleep(0.01)
+    return play(method, courier, world, trained)
+run.play = waiting
+"""
+
+
 def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str]) -> None:
     """Until a file has so many lines; fails where the process ends before."""
     while not (path.exists() and path.read_text().count("\n") >= count):
