@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import get_args
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +24,7 @@ from kithkin.paper.recipes import RECIPES, page, recipe_of
 from kithkin.record.assembling import pick_device
 
 RESULTS = Path("results")
+WIDE = 150  # columns of a terminal that has room for titles
 ALL = "all"  # stands for every name of RECIPES
 
 
@@ -32,10 +34,13 @@ def list_recipes(results: Path = RESULTS) -> None:
     Args:
         results: Folder of the finished cells.
     """
-    screen = Table(title="runs there: at the paper's learning rate + at the tuned one, of so many each", title_justify="left")
+    console = Console()
+    title = "Runs that are there: at the paper's learning rate + at the tuned one, of so many"
+    screen = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     scales: tuple[Scale, ...] = ("small", "short", "paper")
-    for head in ("name", "what", *scales):
-        screen.add_column(head, no_wrap=head != "what", overflow="fold")
+    wide = console.width >= WIDE
+    for head in ("name", "in the paper", *scales, *(["what it is"] if wide else [])):
+        screen.add_column(head, no_wrap=head != "in the paper")
     for name, recipe in RECIPES.items():
         counts: list[str] = []
         before: list[Cell] = []
@@ -47,8 +52,8 @@ def list_recipes(results: Path = RESULTS) -> None:
             there = " + ".join(str(len(grid.records)) for grid in grids)
             counts.append("the same" if first == before else f"{there} of {len(grids[0].cells)}")
             before = first
-        screen.add_row(name, f"{recipe.title} ({recipe.place})", *counts)
-    Console().print(screen)
+        screen.add_row(name, recipe.place, *counts, *([recipe.title] if wide else []))
+    console.print(screen)
 
 
 def regenerating(name: str) -> Callable[..., None]:
