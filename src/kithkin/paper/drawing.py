@@ -20,12 +20,9 @@ from matplotlib.figure import Figure
 
 from kithkin.paper.cells import Grid, Record
 from kithkin.record.folder import disk_errors, write_text, write_whole
+from kithkin.report.figures import COLOURS, LINE
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (  # Okabe and Ito's
-    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
-)
-GREY = "#7F7F7F"
-COLOURS = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY, "#8C5A2B", "#B7D968")
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY, *_ = COLOURS
 MARKERS = "osD^vPX*<>p"
 KEY_WIDTH = 1.1  # inches of an entry in a key
 LINES: dict[str, dict[str, Any]] = {
@@ -133,7 +130,7 @@ def sheet(
     entitle(figure, title)
     panels = figure.subplots(rows, columns, squeeze=False, sharey="row" if same_height else False)
     for axes in panels.flat:
-        axes.grid(color="#EEEEEE", linewidth=0.7)
+        axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=8, length=0)
         axes.spines[["top", "right"]].set_visible(False)
