@@ -234,6 +234,31 @@ def test_a_method_of_ones_own_runs_resumes_and_is_compared(capsys: pytest.Captur
     assert "beta, how much of the last rounds' movement" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("Entry(FEDAVGM.summary, FEDAVGM.settings, make)", "made of Moving, which is not listed"),
+        ("Entry('', FEDAVGM.settings, lambda s, at: ByNumber(**vars(make(s, at))), states=(Moving,))", "dict whose keys"),
+    ],
+)
+def test_a_state_that_could_not_be_resumed_is_told_in_the_first_round(entry: str, problem: str):
+    """The run would begin anew, or meet another state than it left."""
+    Path("forgetful.py").write_text(f"""
+from momentum import FEDAVGM, FedAvgM, Moving, make
+from kithkin.methods import Entry
+
+class ByNumber(FedAvgM):
+    def merge(self, server, replies, round):
+        return {{k: reply.examples for k, reply in replies.items()}}
+
+METHOD = {entry}
+""")
+    with pytest.raises(KithkinError, match=problem) as e:
+        do(method="forgetful:METHOD", threshold=0.1, out="run", eval_every=4)
+    assert "write-a-method.md" in e.value.remedy
+    assert not Path("run/metrics.jsonl").read_text()
+
+
 def test_a_cell_of_ones_own_method_reaches_a_process_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch):
     cell = Cell(*settle({"method": "momentum:FEDAVGM", "push": 0.3}), Path("x"))
     sent = pickle.dumps(cell)

@@ -13,12 +13,23 @@ from safetensors import SafetensorError, safe_open
 
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World
-from kithkin.methods import STATES
+from kithkin.methods import STATES, entry_of
 from kithkin.record.folder import disk_errors, write_json, write_tensors, write_whole
 from kithkin.record.pack import pack, unpack
 
 KEPT = 2
 CLASSES = (*STATES, World, Ledger)
+
+
+def classes_of(method: str) -> tuple[type, ...]:
+    """What the worlds of a run with this method are made of."""
+    return (*CLASSES, *entry_of(method).states)
+
+
+def check(world: World, classes: Iterable[type]) -> None:
+    """Refuse a world that `load` could not give back."""
+    tensors: dict[str, torch.Tensor] = {}
+    unpack(pack(world, tensors), tensors, classes)
 
 
 def save(folder: Path, world: World) -> None:

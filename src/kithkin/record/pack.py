@@ -11,6 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
+from kithkin.errors import KithkinError
+
+REMEDY = "Make states of tensors, numbers, tuples and dataclasses listed in the `states` of its Entry (docs/write-a-method.md)."
+
 
 def pack(value: Any, tensors: dict[str, Tensor], names: dict[int, str] | None = None) -> Any:
     """JSON for `value`; its tensors are gathered in `tensors`."""
@@ -25,10 +29,12 @@ def pack(value: Any, tensors: dict[str, Tensor], names: dict[int, str] | None = 
         return {"class": type(value).__name__, "fields": parts}
     if isinstance(value, tuple | list):
         return [pack(v, tensors, names) for v in value]
-    if isinstance(value, dict):
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):  # JSON would make words of other keys
         return {"dict": {k: pack(v, tensors, names) for k, v in value.items()}}
-    assert value is None or isinstance(value, bool | int | float | str), f"cannot pack {type(value)}"
-    return value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    what = "dict whose keys are not all words" if isinstance(value, dict) else type(value).__name__
+    raise KithkinError(f"A state of the method holds a {what}, which no checkpoint can keep.", REMEDY)
 
 
 def unpack(packed: Any, tensors: dict[str, Tensor], classes: Iterable[type]) -> Any:
@@ -44,6 +50,8 @@ def unpack(packed: Any, tensors: dict[str, Tensor], classes: Iterable[type]) -> 
             return tensors[value["tensor"]]
         if "dict" in value:
             return {k: back(v) for k, v in value["dict"].items()}
+        if value["class"] not in known:
+            raise KithkinError(f"A state of the method is made of {value['class']}, which is not listed.", REMEDY)
         return known[value["class"]](**{k: back(v) for k, v in value["fields"].items()})
 
     return back(packed)

@@ -144,8 +144,7 @@ def resume(
     try:
         elsewhere = {name: value for name, value in (where or {}).items() if value is not None}
         config = from_json({**manifest["config"], **elsewhere}).checked()
-        entry = entry_of(config.method)
-        settings = type(entry.settings)(**manifest["settings"])
+        settings = type(entry_of(config.method).settings)(**manifest["settings"])
         check(settings, some(config.clients))
         split_hash = manifest["split_hash"]
     except (KeyError, TypeError, AttributeError, AssertionError) as e:
@@ -166,7 +165,7 @@ def resume(
     with one_thread(federation.device), folder.claimed():
         if folder.summary.exists():  # another process has done it meanwhile
             return read_result(folder)
-        recorded, classes = rounds_on_record(folder, config), (*checkpoint.CLASSES, *entry.states)
+        recorded, classes = rounds_on_record(folder, config), checkpoint.classes_of(config.method)
         world = checkpoint.load(folder.checkpoints, federation.place, display.say, recorded, classes)
         if world is None:
             display.say("No good checkpoint: starting from the beginning.")
@@ -210,6 +209,8 @@ def go_on(
             t = world.round + 1
             before = troupe.ready(world)
             after, labels = play(method, courier, before, troupe.trained(t, before))
+            if own.is_own(config.method):  # now, not when a run of hours is to be resumed
+                checkpoint.check(after, checkpoint.classes_of(config.method))
             if t == 0:
                 world = after
                 continue
