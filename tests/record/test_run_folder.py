@@ -25,7 +25,8 @@ from kithkin.federation import Ledger, LocalCourier, Marks, World, paper_costs
 from kithkin.nets import ResNet9, layout_of
 from kithkin.nets.vector import cut
 from kithkin.record import Folder
-from kithkin.record.run import Pace, as_line, from_line, last_labels
+from kithkin.record.checkpoint import Pace
+from kithkin.record.run import as_line, from_line, last_labels
 
 Whole = Callable[..., Path]
 METHODS = ["um", "fixbn", "pfedme", "mix", "local"]

@@ -1,10 +1,11 @@
-"""Checkpoints: the world as one safetensors file and a small JSON beside it that vouches for it by hash."""
+"""Checkpoints, and when to write one: the world as a safetensors file, and a small JSON beside it that vouches by hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -51,6 +52,30 @@ def save(folder: Path, world: World) -> None:
     for newer in _newest_first(folder):
         if newer.stem > path.stem:
             _drop(newer)
+
+
+class Pace:
+    """When to save: as often as asked; else every ten rounds, but never more than a twentieth of the time."""
+
+    def __init__(self, every: int | None, saved: int) -> None:
+        self.every = every
+        self.saved = saved  # the last round that is safe
+        self.since = time.monotonic()
+        self.took: float | None = None
+
+    def is_time(self, world: World) -> bool:
+        if self.every is not None:
+            return self.every > 0 and world.round % self.every == 0
+        if world.round % 10:
+            return False
+        took = expected_seconds(world) if self.took is None else self.took
+        return time.monotonic() - self.since > 20 * took
+
+    def save(self, folder: Path, world: World) -> None:
+        began = time.monotonic()
+        save(folder, world)
+        self.saved, self.since = world.round, time.monotonic()
+        self.took = self.since - began
 
 
 def expected_seconds(world: World) -> float:

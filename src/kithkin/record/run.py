@@ -195,7 +195,7 @@ def go_on(
     for path in (folder.audit, folder.lists):
         folder.cut(path, world.round)
     told = sum((Counter(m["bytes_by_cause"]) for m in metrics), Counter[str]())  # bytes that stand in a line already
-    pace = Pace(config.checkpoint_every, world.round)
+    pace = checkpoint.Pace(config.checkpoint_every, world.round)
     display.start(config, world.round, "{compute} on {device}, processes: {processes}".format(**troupe.machine()))
     compute = courier.compute if isinstance(courier, LocalCourier) else None
     if isinstance(compute, Graphs):
@@ -236,10 +236,10 @@ def go_on(
             world = after  # only now: a world that is saved has all its lines
             display.round(line, world.ledger.up + world.ledger.down)
             if t < rounds and pace.is_time(world):
-                pace.save(folder, world)
+                pace.save(folder.checkpoints, world)
     except (KeyboardInterrupt, StopRunError) as e:
         if world.round > pace.saved:
-            pace.save(folder, world)
+            pace.save(folder.checkpoints, world)
         if isinstance(e, KeyboardInterrupt):
             display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
         raise
@@ -258,32 +258,8 @@ def go_on(
         return finish(troupe, folder, world, metrics, marks)
     except BaseException:
         if world.round > pace.saved:
-            pace.save(folder, world)
+            pace.save(folder.checkpoints, world)
         raise
-
-
-class Pace:
-    """When to save: as often as asked; else every ten rounds, but never more than a twentieth of the time."""
-
-    def __init__(self, every: int | None, saved: int) -> None:
-        self.every = every
-        self.saved = saved  # the last round that is safe
-        self.since = time.monotonic()
-        self.took: float | None = None
-
-    def is_time(self, world: World) -> bool:
-        if self.every is not None:
-            return self.every > 0 and world.round % self.every == 0
-        if world.round % 10:
-            return False
-        took = checkpoint.expected_seconds(world) if self.took is None else self.took
-        return time.monotonic() - self.since > 20 * took
-
-    def save(self, folder: Folder, world: World) -> None:
-        began = time.monotonic()
-        checkpoint.save(folder.checkpoints, world)
-        self.saved, self.since = world.round, time.monotonic()
-        self.took = self.since - began
 
 
 def as_line(t: int, marks: Marks) -> dict[str, Any]:
