@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -286,6 +287,20 @@ def test_a_record_that_lost_lines_of_rounds_before_the_checkpoint_is_never_finis
         assert not (out / "summary.json").exists()
     else:
         assert_same_run(out, whole("fixbn"))
+
+
+def test_a_last_round_that_lost_its_marks_is_played_again(whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Though it is none of those that are evaluated by their number."""
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(RUN, "finish", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            start(out, "fixbn", eval_every=3)
+    marks = (out / "marks.jsonl").read_text().splitlines(keepends=True)
+    assert len(marks) == 2
+    (out / "marks.jsonl").write_text(marks[0])
+    assert listen(out).rounds[-1] == 4
+    assert_same_run(out, whole("fixbn", eval_every=3))
 
 
 def damaged(out: Path, number: int) -> None:

@@ -178,9 +178,14 @@ def rounds_on_record(folder: Folder, config: RunConfig) -> int:
     told = {line.get("round") for line in folder.read_lines(folder.metrics)}
     marked = {line.get("round") for line in folder.read_lines(folder.marks)}
     t = 0
-    while t + 1 in told and ((t + 1) % config.eval_every or t + 1 in marked):
+    while t + 1 in told and (t + 1 in marked or not is_evaluated(t + 1, config)):
         t += 1
     return t
+
+
+def is_evaluated(t: int, config: RunConfig) -> bool:
+    """Whether all personal models are examined after this round."""
+    return t % config.eval_every == 0 or t == config.rounds
 
 
 def go_on(
@@ -215,7 +220,7 @@ def go_on(
                 world = after
                 continue
             line: dict[str, Any] = {"round": t, "val_mean": None, "test_mean": None, "test_var": None}
-            if t % config.eval_every == 0 or t == rounds:
+            if is_evaluated(t, config):
                 marks.append(courier.examine(method, after.server, after.states, t))
                 after = replace(after, ledger=after.ledger.add(courier.bill()))
                 line |= in_figures(marks[-1])
