@@ -67,6 +67,12 @@ def test_the_newest_of_the_last_two_is_loaded(tmp_path: Path):
     assert loaded(tmp_path) == (10, [])
 
 
+def test_rounds_are_compared_as_numbers_however_many_digits_they_have(tmp_path: Path):
+    saved(tmp_path, 999_998, 999_999, 1_000_000)
+    assert {p.stem for p in tmp_path.iterdir()} == {"round-999999", "round-1000000"}
+    assert loaded(tmp_path) == (1_000_000, [])
+
+
 def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path):
     assert loaded(tmp_path) == (None, [])
     assert loaded(tmp_path / "none") == (None, [])

@@ -46,12 +46,9 @@ def save(folder: Path, world: World) -> None:
         good = next((p for p in _newest_first(folder) if not _damage(p)), None)
         last = f"the last good checkpoint is {good.stem}" if good else "there is no checkpoint yet"
         raise KithkinError(e.problem, f"{e.remedy}: {last}.") from e
-    for i, old in enumerate(p for p in _newest_first(folder) if p.stem <= path.stem):
-        if i >= KEPT:
-            _drop(old)
-    for newer in _newest_first(folder):
-        if newer.stem > path.stem:
-            _drop(newer)
+    kept = [p for p in _newest_first(folder) if _round(p) <= world.round][:KEPT]
+    for other in {*_newest_first(folder)}.difference(kept):
+        _drop(other)
 
 
 class Pace:
@@ -130,7 +127,7 @@ def _damage(path: Path) -> str:
 def _newest_first(folder: Path) -> list[Path]:
     stems = {p.stem for p in folder.glob("round-*") if p.suffix in (".json", ".safetensors")}
     stems = {stem for stem in stems if stem.removeprefix("round-").isdecimal()}  # no file manager's "(copy)"
-    return [folder / f"{stem}.safetensors" for stem in sorted(stems, reverse=True)]
+    return sorted((folder / f"{stem}.safetensors" for stem in stems), key=_round, reverse=True)
 
 
 def _round(path: Path) -> int:
