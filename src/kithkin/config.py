@@ -136,13 +136,13 @@ def check_kinds(settings: Any) -> None:
             raise bad(name, repr(value), f"must be {' or '.join(lawful)}")
 
 
-PLAIN = {bool, int, float, str, NoneType}
+PLAIN = {bool, int, float, str, Path, NoneType}
 
 
 def _is_a(value: object, kinds: tuple[type, ...]) -> bool:
     if isinstance(value, bool):  # Python takes it for an int
         return bool in kinds
-    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int)) or (Path in kinds and isinstance(value, str))
 
 
 def bad(name: str, value: object, rule: str) -> KithkinError:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from kithkin.config import Alpha, RunConfig
+from kithkin.config import Alpha, RunConfig, check_kinds
 from kithkin.errors import unknown
 from kithkin.own import is_own, short
 
@@ -35,14 +35,16 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     from kithkin.data import resolved
     from kithkin.methods import entry_of, suited
 
-    entry = entry_of(flags.get("method", RunConfig.method))
-    common, own = ({f.name for f in fields(c)} for c in (RunConfig, entry.settings))
+    common = {f.name for f in fields(RunConfig)}
+    config = RunConfig(**{k: v for k, v in flags.items() if k in common}).checked()
+    usual = entry_of(config.method).settings
+    own = {f.name for f in fields(usual)}
     for name in flags:
         if name not in common | own:
-            raise unknown(f"setting of {flags.get('method', RunConfig.method)}", name, common | own)
-    config = RunConfig(**{k: v for k, v in flags.items() if k in common})
-    usual = suited(entry.settings, resolved(config.checked()).clients, flags.get("helpers"))
-    return config, replace(usual, **{k: v for k, v in flags.items() if k in own})
+            raise unknown(f"setting of {config.method}", name, common | own)
+    asked = {k: v for k, v in flags.items() if k in own}
+    check_kinds(replace(usual, **asked))
+    return config, replace(suited(usual, resolved(config).clients, asked.get("helpers")), **asked)
 
 
 def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:

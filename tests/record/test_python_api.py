@@ -93,6 +93,18 @@ def test_a_word_that_is_no_choice_is_refused(tmp_path: Path, wrong: dict[str, An
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "lawful"),
+    [({"method": None}, "str"), ({"helpers": "3"}, "int"), ({"helpers": None}, "int"), ({"data_folder": 3}, "Path")],
+)
+def test_a_value_of_another_kind_is_refused_by_its_flag(tmp_path: Path, wrong: dict[str, Any], lawful: str):
+    (name, value), *_ = wrong.items()
+    problem = f"--{name.replace('_', '-')} is {value!r}; it must be {lawful}."
+    with pytest.raises(KithkinError, match=re.escape(problem)):
+        kithkin.run(tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_nearest_is_only_named_where_one_is_near():
     with pytest.raises(KithkinError) as caught:
         kithkin.run(method="zzzz")
