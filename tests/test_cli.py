@@ -214,6 +214,13 @@ def test_help_shows_the_flags_of_the_method_and_no_others(kith: Any, method: str
     assert METHODS[method].summary in said.out
 
 
+def test_the_file_of_ones_own_method_may_be_called_as_it_likes(kith: Any):
+    Path("2nd try.py").write_text("from kithkin.methods import METHODS\nM = METHODS['fedper']\n")
+    said = kith("run", "--method", "2nd try.py:M", "--help")
+    assert said.code == 0
+    assert flags_of(said.out) >= OWN["fedper"]
+
+
 def test_help_without_a_method_is_that_of_um(kith: Any):
     assert flags_of(kith("run", "--help").out) >= OWN["um"] >= {"helpers", "candidates", "search-rounds", "refresh-every"}
 

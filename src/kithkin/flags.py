@@ -67,7 +67,7 @@ def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[
     common = usual(argv, method=name)
     clients, helpers = (int(v) if v and v.isdecimal() else None for v in (given(argv, "--clients"), given(argv, "--helpers")))
     settings = suited(entry_of(name).settings, clients or common.clients, helpers)
-    group = re.sub(r"\W", "_", short(name))
+    group = re.sub(r"\W|^(?=\d)", "_", short(name))  # an identifier, also of 2nd.py:NAME
     default = field(default=common)
     Args = make_dataclass(
         "Args", [("run", RunConfig, default), (group, type(settings), field(default=settings)), *more], frozen=True
