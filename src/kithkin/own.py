@@ -1,4 +1,4 @@
-"""What a user brings along: an object named as `module:name`, or as `file.py:name`."""
+"""What a user brings along: a path, and an object named as `module:name`, or as `file.py:name`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Generator
@@ -17,6 +18,11 @@ from typing import Any
 from kithkin.errors import KithkinError
 
 _brought: set[str] = set()  # the files of all that was found
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with `~` as the home folder; `~name` where nobody is called so stays, and is then found missing."""
+    return Path(os.path.expanduser(path))
 
 
 def is_own(name: str) -> bool:
@@ -66,7 +72,7 @@ def source_hash(name: str) -> str | None:
 
 def _file_of(module: str) -> Path | None:
     """The file that a module's name means: one that is given as such, or one of the current folder."""
-    file = Path(module if module.endswith(".py") else f"{module}.py").expanduser()
+    file = expanded(module if module.endswith(".py") else f"{module}.py")
     return file.resolve() if file.is_file() else None
 
 

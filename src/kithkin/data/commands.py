@@ -17,6 +17,7 @@ from kithkin.data.reading import Checked, visit
 from kithkin.data.sources import SOME, load, resolved
 from kithkin.data.split import Split, split_of
 from kithkin.errors import KithkinError
+from kithkin.own import expanded
 
 
 def list_sets(folder: Path | None = None) -> None:
@@ -64,7 +65,7 @@ def import_(name: str, path: Path, folder: Path | None = None) -> None:
     """
     if name == DIGITS:
         return _say("digits is built in: there is nothing to import.")
-    take(source_of(name), Path(path).expanduser(), folder)
+    take(source_of(name), expanded(path), folder)
     check(name, folder)
 
 
@@ -124,7 +125,7 @@ def show(
     split = split_of(dataset, some(config.clients), config.alpha, seed, label_ratio)
     ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
     how, stem = ("as given", "") if config.alpha == "given" else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
-    out = Path(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png").expanduser()
+    out = expanded(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png")
     out = out if out.suffix else out.with_suffix(".png")
     title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"
     title += "" if label_ratio is None else f", label ratio {label_ratio:g}"

@@ -10,6 +10,7 @@ from typing import Literal
 import platformdirs
 
 from kithkin.errors import KithkinError, unknown
+from kithkin.own import expanded
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def source_of(name: str) -> Source:
 def home(source: Source, folder: Path | None = None) -> Path:
     """The set's own folder: below `folder`, else KITHKIN_DATA, else the user's cache."""
     root = folder or os.environ.get("KITHKIN_DATA") or Path(platformdirs.user_cache_dir("kithkin")) / "data"
-    return Path(root).expanduser() / source.name
+    return expanded(root) / source.name
 
 
 def find(source: Source, folder: Path | None = None) -> tuple[dict[File, Path], list[File]]:

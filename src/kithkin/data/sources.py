@@ -13,6 +13,7 @@ from kithkin.data.official import DIGITS, SMALL, SOURCES, names
 from kithkin.data.own import clients_in, read_own
 from kithkin.data.reading import read
 from kithkin.errors import KithkinError, unknown
+from kithkin.own import expanded
 
 SOME = 5_000  # pictures of a small set
 
@@ -24,14 +25,14 @@ def is_official(data: str) -> bool:
 
 def whole_name(data: str) -> str:
     """The name of a data set as it is; the path of one's own so that it is found again from any folder."""
-    own = Path(data).expanduser()
+    own = expanded(data)
     return str(own.resolve()) if not is_official(data) and own.exists() else data
 
 
 def resolved(config: RunConfig) -> RunConfig:
     """The config with every None filled in, as suits its data."""
     asked = None in (config.alpha, config.clients) and not is_official(config.data)
-    return config.resolved(clients_in(Path(config.data).expanduser()) if asked else None)
+    return config.resolved(clients_in(expanded(config.data)) if asked else None)
 
 
 def load(data: str, folder: Path | None = None) -> Dataset:
@@ -42,7 +43,7 @@ def load(data: str, folder: Path | None = None) -> Dataset:
         return read(SOURCES[data], folder)
     if data in SMALL:
         return small(data, read(SMALL[data], folder))
-    path = Path(data).expanduser()
+    path = expanded(data)
     if path.exists():
         return read_own(path)
     if path.suffix or os.sep in str(data) or "/" in str(data):

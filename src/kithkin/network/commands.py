@@ -27,6 +27,7 @@ from kithkin.network.keys import check_public_key, check_server_papers, make_aut
 from kithkin.network.papers import host_and_port
 from kithkin.network.programs import plain, private, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
+from kithkin.own import expanded
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_json
 
@@ -222,7 +223,7 @@ def init(folder: Path, server: str = "127.0.0.1:8443") -> None:
         server: HOST:PORT under which sites reach the server.
     """
     host, _ = host_and_port(server)
-    folder = folder.expanduser().resolve()
+    folder = expanded(folder).resolve()
     path = folder / "FEDERATION.toml"
     with disk_errors(folder, "Give another folder."):
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from kithkin.network.commands import init, start, status
 from kithkin.network.joining import site_init
 from kithkin.network.programs import say
 from kithkin.network.terms import read_federation
+from kithkin.own import expanded
 from kithkin.record import Folder
 
 SITES = ("north", "east", "south", "west")
@@ -53,7 +54,7 @@ def demo(method: str = "um-plus", rounds: int = 6, wire: str = "fp32", out: Path
         out: Keep everything in this folder, with a report.
     """
     with tempfile.TemporaryDirectory() as folder:
-        home = (out or Path(folder)).expanduser().resolve()
+        home = expanded(out or folder).resolve()
         if home.exists() and (not home.is_dir() or any(home.iterdir())):
             raise KithkinError(f"{home} is no empty folder.", "Give another --out.")
         run = _demo(home, method, rounds, wire)

@@ -14,6 +14,7 @@ from kithkin.network import programs
 from kithkin.network.keys import check_authority, check_site_key, make_site_key
 from kithkin.network.papers import Papers, host_and_port, read_papers, write_papers
 from kithkin.network.programs import private, say, until_stopped
+from kithkin.own import expanded
 
 REFUSED = b"Exit Code: 305"  # what a SuperNode says that the server does not let in; as a process it ends with 1, as ever
 PATIENCE = 90  # seconds that a server may still take a killed site for alive
@@ -50,9 +51,9 @@ def site_init(
     dataset = load(data)
     if not 0 <= label_ratio <= 1:
         raise KithkinError(f"--label-ratio is {label_ratio}; it must lie in [0, 1].", "Give another --label-ratio.")
-    folder = folder.expanduser().resolve()
+    folder = expanded(folder).resolve()
     paths = {"data": data, "unlabelled": unlabelled}
-    paths = {k: str(Path(v).expanduser().resolve()) if v and Path(v).expanduser().exists() else v for k, v in paths.items()}
+    paths = {k: str(expanded(v).resolve()) if v and expanded(v).exists() else v for k, v in paths.items()}
     if unlabelled:
         read_unlabelled(Path(paths["unlabelled"]), tuple(dataset.images.shape[1:]))
     papers = Papers(name or folder.name, label_ratio=label_ratio, seed=seed, device=device, number=number, **paths)
@@ -80,12 +81,12 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
         ca: The federation's CA certificate (ca.crt); remembered.
         insecure: No TLS and no key: only for a server on this machine.
     """
-    folder = folder.expanduser().resolve()
+    folder = expanded(folder).resolve()
     papers = read_papers(folder)
     if server:
         papers = replace(papers, server=server)
     if ca:
-        papers = replace(papers, ca=str(Path(ca).expanduser().resolve()))
+        papers = replace(papers, ca=str(expanded(ca).resolve()))
     if not papers.server:
         raise KithkinError("No server is named.", "Give --server HOST:PORT.")
     host_and_port(papers.server)

@@ -22,7 +22,7 @@ from kithkin.flags import settle
 from kithkin.methods import Method, check, entry_of, method_for, sees_all_labels
 from kithkin.nets import Build, Network, anatomy_of, builder, initial_vector
 from kithkin.network.papers import read_toml
-from kithkin.own import is_own
+from kithkin.own import expanded, is_own
 
 Numbers = Literal["fp32", "fp16", "bf16"]
 OF_ONE_MACHINE = ("data", "clients", "alpha", "label_ratio", "device", "compute", "precision", "pool", "preset")
@@ -191,7 +191,7 @@ class _Written:
 
 def read_federation(path: Path) -> FederationFile:
     """The file at this path; every mistake in it is named."""
-    path = path.expanduser().resolve()
+    path = expanded(path).resolve()
     raw = read_toml(path)
     known = {f.name for f in fields(_Written)}
     for name in raw:

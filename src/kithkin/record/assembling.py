@@ -6,7 +6,6 @@ import hashlib
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -194,7 +193,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
     device = pick_device(config.device)
     if dataset is None:
-        folder = config.data_folder and Path(config.data_folder).expanduser().resolve()
+        folder = config.data_folder and own.expanded(config.data_folder).resolve()
         dataset = load(config.data, folder)
         config = replace(config, data=whole_name(config.data), data_folder=folder)
     K, pictures = some(config.clients), len(dataset.labels)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -32,6 +31,7 @@ from kithkin.methods.base import SERVER, Brief, Method, Parcel
 from kithkin.methods.um import Pool, Um, UmState, held
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus
 from kithkin.nets import anatomy_of, initial_vector
+from kithkin.own import expanded
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
 from kithkin.record.models import Pooled, write_models
 from kithkin.use.loading import LoadedRun
@@ -67,7 +67,7 @@ class Joined:
 
 def read_newcomer(run: LoadedRun, data: str) -> Dataset:
     """The newcomer's pictures, with the run's classes."""
-    path = Path(data).expanduser()
+    path = expanded(data)
     if not is_official(data) and path.exists():
         return read_like(path, run.classes, run.picture)
     dataset = load_data(data, run.config.data_folder)

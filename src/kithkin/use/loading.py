@@ -18,6 +18,7 @@ from kithkin.data.own import as_pictures, fits
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.nets import Build, Network, builder, layout_of
+from kithkin.own import expanded
 from kithkin.record.assembling import pick_device
 from kithkin.record.folder import Folder
 from kithkin.record.models import Models
@@ -28,7 +29,7 @@ PASSES = 10  # dropout passes behind an entropy, where the run's method has no s
 
 def load(folder: str | Path, device: str = "auto") -> LoadedRun:
     """A finished run, ready to answer."""
-    home = Folder(Path(folder).expanduser())
+    home = Folder(expanded(folder))
     manifest = home.read_manifest()
     if not home.models.exists():
         if "terms" in manifest:
