@@ -21,11 +21,12 @@ def run(
 ) -> Result:
     """Do a run, with the command line's flags as keyword arguments (`sample_rate=0.5`), and give its result."""
     from kithkin.flags import settle, shown
+    from kithkin.own import expanded
     from kithkin.record import run as whole_run
     from kithkin.record.run import home_of
 
     config, settings = settle(flags)
-    folder = Path(out) if out else home_of(config)
+    folder = expanded(out) if out else home_of(config)
     display, finish = shown(quiet, folder, report, tensorboard)
     result = whole_run(config, settings, folder, display)
     finish()
@@ -44,10 +45,12 @@ def resume(
 ) -> Result:
     """Go on with a run that was broken off, where it began or elsewhere."""
     from kithkin.flags import shown
+    from kithkin.own import expanded
     from kithkin.record import resume as whole_resume
 
-    display, finish = shown(quiet, Path(out), report, tensorboard)
-    result = whole_resume(Path(out), display, where={"device": device, "compute": compute, "pool": pool})
+    folder = expanded(out)
+    display, finish = shown(quiet, folder, report, tensorboard)
+    result = whole_resume(folder, display, where={"device": device, "compute": compute, "pool": pool})
     finish()
     return result
 

@@ -49,6 +49,15 @@ def test_without_out_the_folder_lies_below_runs_and_a_second_run_is_sent_to_the_
         kithkin.run(**small)
 
 
+def test_a_folder_below_home_is_the_same_to_run_resume_and_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    result = kithkin.run("~/run", **flags("local", rounds=1))
+    assert result.folder == tmp_path / "home" / "run"
+    assert kithkin.resume("~/run") == result
+    assert kithkin.load("~/run").client(0)
+
+
 def test_unless_quiet_it_tells_its_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     kithkin.run(tmp_path / "run", quiet=False, **flags("local", rounds=2))
     err = capsys.readouterr().err
