@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 
@@ -67,6 +67,18 @@ def test_the_defaults_of_every_method_are_lawful(name):
 def test_every_number_among_the_settings_is_checked_here():
     numbers = {f.name for entry in METHODS.values() for f in fields(entry.settings) if f.type in ("int", "float", "int | None")}
     assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | WITHIN.keys()
+
+
+def test_what_a_users_own_class_adds_is_not_judged_by_a_name_that_another_method_has():
+    @dataclass(frozen=True)
+    class Mine(METHODS["fixavg"].settings.__class__):
+        prox: float | None = None
+        window: float = -1.0
+
+    check(Mine(), 20)
+    check(Mine(prox=0.0), 20)
+    with pytest.raises(KithkinError, match="--lambda-u is -1"):
+        check(Mine(lambda_u=-1.0), 20)
 
 
 @pytest.mark.parametrize(("name", "field"), pairs(AT_LEAST_ONE))

@@ -141,47 +141,34 @@ def sees_all_labels(settings: Any) -> bool:
     return getattr(settings, "objective", None) == "supervised"
 
 
+AT_LEAST_ONE = ("helpers", "mc_samples", "refresh_every", "personal_layers", "global_layers", "inner_steps", "finetune_epochs")
+AT_LEAST_ZERO = (
+    *("candidates", "search_rounds", "warmup_epochs", "threshold", "lambda_u", "fedavg_rounds"),
+    *("gathering", "window", "known", "tune_epochs", "tune_lr"),
+)
+ABOVE_ZERO = ("prox", "outer_lr", "server_mix", "smoothing", "finetune_lr")
+
+
 def check(settings: Any, clients: int) -> None:
-    """Refuse settings that cannot be, and those that make a method a no-op."""
+    """Refuse settings that cannot be, and those that make a method a no-op; what a user's own class adds is its own affair."""
     check_kinds(settings)
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    for field, value in values.items():
+    ours = {f.name for kind in type(settings).__mro__ if kind.__module__ == __name__ for f in fields(kind)}
+    for name, value in ((f.name, getattr(settings, f.name)) for f in fields(settings)):
         if isinstance(value, float) and not math.isfinite(value):
-            raise bad(field, value, "must be a finite number")
-    for field in (
-        "helpers",
-        "mc_samples",
-        "refresh_every",
-        "personal_layers",
-        "global_layers",
-        "inner_steps",
-        "finetune_epochs",
-    ):
-        if field in values and values[field] < 1:
-            raise bad(field, values[field], "must be 1 or more")
-    for field in (
-        "candidates",
-        "search_rounds",
-        "warmup_epochs",
-        "threshold",
-        "lambda_u",
-        "fedavg_rounds",
-        "gathering",
-        "window",
-        "known",
-        "tune_epochs",
-        "tune_lr",
-    ):
-        if values.get(field) is not None and values[field] < 0:
-            raise bad(field, values[field], "must be 0 or more")
-    if not 0 <= values.get("moved", 0) <= 1:
-        raise bad("moved", values["moved"], "must lie in [0, 1]")
-    if not 0 <= values.get("server_momentum", 0) < 1:
-        raise bad("server_momentum", values["server_momentum"], "must lie in [0, 1)")
-    for field in ("prox", "outer_lr", "server_mix", "smoothing", "finetune_lr"):
-        if field in values and not values[field] > 0:
-            why = " (at 0 the method does nothing of its own)" if field in ("prox", "server_mix") else ""
-            raise bad(field, values[field], "must be above 0" + why)
+            raise bad(name, value, "must be a finite number")
+        if name not in ours or value is None:
+            continue
+        if name in AT_LEAST_ONE and value < 1:
+            raise bad(name, value, "must be 1 or more")
+        if name in AT_LEAST_ZERO and value < 0:
+            raise bad(name, value, "must be 0 or more")
+        if name in ABOVE_ZERO and value <= 0:
+            why = " (at 0 the method does nothing of its own)" if name in ("prox", "server_mix") else ""
+            raise bad(name, value, "must be above 0" + why)
+        if name == "moved" and not 0 <= value <= 1:
+            raise bad(name, value, "must lie in [0, 1]")
+        if name == "server_momentum" and not 0 <= value < 1:
+            raise bad(name, value, "must lie in [0, 1)")
     if isinstance(settings, ListSettings):
         if settings.helpers > clients:
             raise bad("helpers", settings.helpers, f"must not exceed the {clients} clients")
