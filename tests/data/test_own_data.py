@@ -313,13 +313,20 @@ def test_a_folder_of_known_classes_may_have_unlabelled_pictures(tmp_path):
         (np.array([0, 1, -2, 0, 1, 2]), (1, 8, 10), "labels from -2 to 2"),
         (np.array(["cat"] * 5 + ["cow"]), (1, 8, 10), "no class"),
         (LABELS[:5], (1, 8, 10), "6 images but 5 labels"),
-        (LABELS, (3, 8, 10), "8x10 grey pictures, not 8x10 colour"),
+        (LABELS, (3, 8, 10), "8x10 grey pictures, not 8x10 colour pictures"),
         (LABELS, (1, 8, 8), "not 8x8 grey"),
     ],
 )
 def test_what_does_not_fit_known_classes_or_pictures_is_told(labels, picture, message, tmp_path):
     with pytest.raises(KithkinError, match=message):
         read_like(Path(saved(tmp_path, images=GREY, labels=labels)), CLASSES, picture)
+
+
+def test_signals_that_do_not_fit_are_told_by_their_channels_and_samples(tmp_path):
+    signals = np.zeros((6, 2, 1, 32), np.uint8)
+    told = "signals of 32 samples in 2 channels, not signals of 32 samples in 6 channels"
+    with pytest.raises(KithkinError, match=told):
+        read_like(Path(saved(tmp_path, images=signals, labels=LABELS)), CLASSES, (6, 1, 32))
 
 
 def test_a_member_that_is_no_array_is_told(tmp_path):

@@ -85,11 +85,14 @@ def read_images(path: Path) -> np.ndarray:
 def fits(what: object, images: np.ndarray, picture: tuple[int, ...]) -> None:
     """Refuse pictures of another size or number of channels."""
     if images.shape[1:] != tuple(picture):
-        raise KithkinError(f"{what} has {_shape(images.shape[1:])} pictures, not {_shape(picture)}.", "Convert them first.")
+        raise KithkinError(f"{what} has {_shape(images.shape[1:])}, not {_shape(picture)}.", "Convert them first.")
 
 
 def _shape(picture: tuple[int, ...]) -> str:
-    return f"{picture[1]}x{picture[2]} {'grey' if picture[0] == 1 else 'colour'}"
+    channels, height, width = picture
+    if height == 1:
+        return f"signals of {width} samples in {channels} channel{'s' * (channels > 1)}"
+    return f"{height}x{width} {'grey' if channels == 1 else 'colour'} pictures"
 
 
 def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
