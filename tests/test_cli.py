@@ -156,6 +156,14 @@ def test_a_device_that_torch_knows_but_a_run_cannot_use_is_a_mistake(name: str):
         pick_device(name)
 
 
+def test_a_cuda_device_beyond_the_last_is_a_mistake(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [pick_device(name).index for name in ("cuda", "cuda:1")] == [None, 1]
+    with pytest.raises(KithkinError, match=r"no device 'cuda:2'\. The last one here is cuda:1"):
+        pick_device("cuda:2")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_missing_cuda_device_is_a_mistake_with_a_remedy(kith: Any):
     said = kith("run", "--device", "cuda")

@@ -15,6 +15,7 @@ from tiny_runs import assert_same_run, break_off, flags, lines
 
 import kithkin
 from kithkin.errors import KithkinError
+from kithkin.record.memory import forget_peaks, peak_memory
 
 Whole = Callable[..., Path]
 
@@ -119,6 +120,18 @@ def test_the_nearest_is_only_named_where_one_is_near():
         kithkin.run(method="zzzz")
     assert "Did you mean" not in str(caught.value)
     assert "um" in caught.value.remedy
+
+
+def test_the_memory_of_a_gpu_is_that_of_whichever_the_run_is_on(monkeypatch: pytest.MonkeyPatch):
+    peaks = [300, 500]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device=0: peaks[device])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device=0: peaks.__setitem__(device, 0))
+    assert peak_memory()["gpu_bytes"] == 800
+    forget_peaks()
+    peaks[1] += 50
+    assert peak_memory()["gpu_bytes"] == 50
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell the peak of a whole process alone")

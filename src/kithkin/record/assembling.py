@@ -146,7 +146,7 @@ class Federation:
     def machine(self) -> dict[str, Any]:
         compute = self.courier.compute
         return {
-            "device": torch.cuda.get_device_name() if self.clients[0].images.is_cuda else "cpu",
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "compute": type(compute).__name__.lower(),
             "processes": compute.count if isinstance(compute, Workers) else 1,
         }
@@ -244,6 +244,7 @@ def sources(config: RunConfig) -> dict[str, str | None]:
 
 
 def pick_device(name: str) -> torch.device:
+    """The device of this name, if it is here; auto: a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -254,4 +255,6 @@ def pick_device(name: str) -> torch.device:
         raise KithkinError(f"Nothing here runs on '{name}'.", "Give --device auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise KithkinError("There is no CUDA device here.", "Give --device cpu, or install a CUDA build of torch.")
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        raise KithkinError(f"There is no device '{name}'.", f"The last one here is cuda:{count - 1}; give another --device.")
     return device

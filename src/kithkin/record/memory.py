@@ -15,7 +15,7 @@ import torch
 def peak_memory() -> dict[str, int]:
     """The most that this process and its workers have taken since the run began, in bytes: the sum of their peaks."""
     host = sum(peak_of(pid) for pid in (os.getpid(), *(worker.pid or 0 for worker in multiprocessing.active_children())))
-    gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
+    gpu = sum(torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count()))
     return {"host_bytes": host, "gpu_bytes": gpu}
 
 
@@ -28,7 +28,9 @@ def peak_of(process: int) -> int:
 
 
 def forget_peaks() -> None:
+    """From now on peaks are those of what follows."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    if torch.cuda.is_initialized():  # else nothing of a GPU was taken yet
+        for device in range(torch.cuda.device_count()):  # a run may be on any of them
+            torch.cuda.reset_peak_memory_stats(device)
