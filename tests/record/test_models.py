@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from tiny_runs import OWN, lines
 
+from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.methods.base import SERVER
 from kithkin.methods.um_plus import bias_of
@@ -35,6 +37,13 @@ def test_what_goes_in_comes_out(tmp_path: Path):
     assert shift is not None
     assert shift.tolist() == [0.5, -0.5]
     assert models.shift(5) is None
+
+
+@pytest.mark.parametrize("told", [None, {"format": "pt"}, {"clients": "{"}, {"clients": "[]"}, {"pool": "{}"}])
+def test_another_file_of_tensors_is_refused(tmp_path: Path, told: dict[str, str] | None):
+    save_file({"0": torch.zeros(3)}, tmp_path / "models.safetensors", told)
+    with pytest.raises(KithkinError, match="does not say whose its models are"):
+        Models(tmp_path / "models.safetensors", CPU)
 
 
 def test_the_pool_of_um_is_its_personal_models(whole: Whole):

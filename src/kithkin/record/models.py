@@ -73,10 +73,15 @@ class Models:
         self.path = path
         self.device = device
         with self._open() as file:
-            about = {k: json.loads(v) for k, v in file.metadata().items()}
-        self.clients: dict[int, list[str]] = {int(k): names for k, names in about["clients"].items()}
-        self._pool: dict[int, dict[str, Any]] = {int(k): line for k, line in about.get("pool", {}).items()}
-        self._shifts: dict[int, list[float]] = {int(k): shift for k, shift in about.get("shifts", {}).items()}
+            told = file.metadata() or {}
+        try:
+            about = {k: json.loads(v) for k, v in told.items()}
+            self.clients: dict[int, list[str]] = {int(k): names for k, names in about["clients"].items()}
+            self._pool: dict[int, dict[str, Any]] = {int(k): line for k, line in about.get("pool", {}).items()}
+            self._shifts: dict[int, list[float]] = {int(k): shift for k, shift in about.get("shifts", {}).items()}
+        except (KeyError, AttributeError, ValueError):
+            remedy = "Bring back the file that the run wrote, or do the run anew in another --out."
+            raise KithkinError(f"{path} does not say whose its models are.", remedy) from None
         self._read: dict[str, Tensor] = {}
 
     def _open(self) -> Any:
