@@ -32,7 +32,7 @@ class all_of(Generic[Answer]):  # noqa: N801 - read at its call: await all_of(jo
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained on a client; the same for every client of a run.
+    """How a model is trained in a fit. A method may have several: for its start, for clients that it knows, before evaluation.
 
     `alternate` passes over the labelled data, then over the unlabelled data with soft targets (Algorithm 1); `weighted` takes
     both losses in one step, mu_k and 1 - mu_k (1), `sum` both as they are; so does `fixmatch`, with labels of its own from
@@ -68,7 +68,9 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    w: Tensor
+    """What a fit gives."""
+
+    w: Tensor  # the trained model
     anchor: Tensor  # where an anchor that follows ended (pFedMe's local copy of w); `w` itself where none does
     loss: Tensor  # mean over the steps, a scalar that stays on the device
 

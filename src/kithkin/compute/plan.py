@@ -26,6 +26,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Step:
+    """What one training step sees: a batch of either kind, or of both."""
+
     labelled: Batch | None
     unlabelled: Batch | None
 

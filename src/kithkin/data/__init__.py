@@ -1,4 +1,4 @@
-"""Data: the sets, one's own pictures, and how they are dealt to clients. Nothing here needs torch."""
+"""Data: the sets, one's own pictures, and how they are dealt to clients. Nothing in it but augment.py needs torch."""
 
 from kithkin.data.dataset import Dataset, called
 from kithkin.data.sources import load, resolved, whole_name

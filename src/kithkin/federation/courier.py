@@ -44,9 +44,13 @@ class Marks:
 class Courier(Protocol):
     """Brings briefs to clients and their replies back, and has every client examine its personal model."""
 
-    def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]: ...
+    def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
+        """The replies of all clients that have a brief and could be reached."""
+        ...
 
-    def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks: ...
+    def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
+        """Every client's accuracy after a round."""
+        ...
 
     def bill(self) -> dict[str, int]:
         """Bytes moved since the last bill, by cause."""

@@ -18,20 +18,24 @@ class Ledger:
     moved: dict[str, int] = field(default_factory=dict[str, int])
 
     def count(self, parcels: Iterable[Parcel]) -> Ledger:
+        """With these parcels, at four bytes a number."""
         ledger = self
         for parcel in parcels:
             ledger = ledger.add({parcel.cause: parcel.size * NUMBER})
         return ledger
 
     def add(self, bill: Mapping[str, int]) -> Ledger:
+        """With these bytes by cause."""
         return Ledger(self.moved | {cause: self.moved.get(cause, 0) + size for cause, size in bill.items()})
 
     @property
     def up(self) -> int:
+        """From clients to the server."""
         return sum(self.moved.get(cause, 0) for cause in UP)
 
     @property
     def down(self) -> int:
+        """From the server to clients."""
         return sum(self.moved.values()) - self.up
 
 

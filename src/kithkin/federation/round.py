@@ -28,6 +28,7 @@ class World:
 
 
 def open_world(method: Method, clients: Sequence[Client], w0: Tensor) -> World:
+    """The world before its first round: round 1, or 0 where the method begins with a warm-up."""
     states = tuple(method.greet(client, w0) for client in clients)
     return World(-1 if method.opening_round else 0, method.open(len(clients), w0), states, Ledger())
 

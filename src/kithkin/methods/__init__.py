@@ -185,7 +185,9 @@ def _mix(s: ProxSettings, at: Setting) -> Mix:
 
 @dataclass(frozen=True)
 class Entry:
-    summary: str
+    """A method as it is listed, or as a user names an own one: what is said of it, its settings, and how it is made of them."""
+
+    summary: str  # one line, for --help
     settings: Any  # the method's settings with their defaults
     make: Callable[[Any, Setting], Method]
     revision: int = 1  # raised by a change that alters the method's numbers: `kithkin paper` then runs its cells anew

@@ -32,6 +32,7 @@ class Client:
         return len(self.labelled) / max(1, len(self.labelled) + len(self.unlabelled))
 
     def key(self, *address: int | str) -> int:
+        """A key for random draws that no other client, run or address has."""
         return rng.key(self.seed, "client", self.number, *address)
 
     def lesson(self, targets: Tensor | None = None, weights: Tensor | None = None) -> Lesson:
@@ -67,6 +68,7 @@ class Brief:
     parcels: tuple[Parcel, ...] = ()
 
     def sent(self, cause: Cause) -> list[Parcel]:
+        """The parcels that were sent for this cause."""
         return [p for p in self.parcels if p.cause == cause]
 
 

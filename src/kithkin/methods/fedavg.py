@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kithkin.compute import Fit, Recipe
+from kithkin.compute import Fit, Lesson, Recipe
 from kithkin.helpers import average
 from kithkin.methods.base import SERVER, Brief, Client, Parcel, Reply, certain_labels
 
@@ -35,6 +35,8 @@ class Own:
 
 @dataclass(frozen=True, eq=False)
 class FedAvg:
+    """FedAvg and its relatives, which differ in these fields; a method of one's own may build on it."""
+
     recipe: Recipe
     shared: Tensor  # bool [P]
     labelled_only: bool = False
@@ -52,6 +54,7 @@ class FedAvg:
         return Own()
 
     def mask(self, round: int) -> Tensor:
+        """Which numbers are averaged in this round."""
         return torch.ones_like(self.shared) if round <= self.share_all_until else self.shared
 
     def brief(self, server: Global, client: int, round: int, sampled: bool) -> Brief | None:
@@ -80,6 +83,7 @@ class FedAvg:
 
     @cached_property
     def shares_all(self) -> bool:
+        """Whether clients keep nothing of their own."""
         return self.numbers == len(self.shared)
 
     @cached_property
@@ -87,10 +91,12 @@ class FedAvg:
         """How many numbers travel."""
         return int(self.shared.sum())
 
-    def lesson(self, client: Client):
+    def lesson(self, client: Client) -> Lesson:
+        """What a client trains on."""
         return client.labelled_lesson() if self.labelled_only else client.lesson()
 
     def examples(self, client: Client) -> int:
+        """How many pictures that is: the client's weight in the average."""
         return len(client.labelled) + (0 if self.labelled_only else len(client.unlabelled))
 
     def merge(self, server: Global, replies: dict[int, Reply], round: int) -> Global:

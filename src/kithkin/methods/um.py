@@ -52,6 +52,8 @@ class UmState:
 
 @dataclass(frozen=True)
 class Um:
+    """UM-pFSSL by its letters; `local` is a list of one."""
+
     M: int
     R: int
     F: int
@@ -188,6 +190,7 @@ class Um:
 
 
 def unpack(brief: Brief, cause: Cause) -> list[Helper]:
+    """The models that came for this cause, not yet scored."""
     return [Helper(p.client, p.version, p.w, evidence=p.evidence) for p in brief.sent(cause)]
 
 
@@ -197,6 +200,7 @@ def sound(helpers: Iterable[Helper]) -> list[Helper]:
 
 
 def held(helpers: Iterable[Helper]) -> tuple[Held, ...]:
+    """What the server is told of a list."""
     return tuple(Held(h.client, h.version, h.relation) for h in helpers)
 
 

@@ -73,6 +73,8 @@ class PlusState(UmState):
 
 @dataclass(frozen=True)
 class UmPlus:
+    """UM+: `um` around a common model."""
+
     um: Um  # keeps the helper list, and has the settings that both have
     bias: slice  # where the last layer's bias lies in the vector: one number a class
     threshold: float
@@ -205,6 +207,7 @@ def as_labels(lesson: Lesson, classes: Tensor, taken: Tensor) -> Lesson:
 
 
 def upload(cause: Cause, helpers: HelperList) -> tuple[Parcel, ...]:
+    """The client's own model, with the evidence behind it."""
     own = helpers.own
     return (Parcel(cause, own.client, own.version, own.w, own.w.numel(), own.evidence),)
 

@@ -82,6 +82,7 @@ class Anatomy:
 
 
 def anatomy_of(build: Build, shape: tuple[int, int, int], classes: int) -> Anatomy:
+    """What is found of the network that is built so, on data of this shape and so many classes."""
     network = Network(build, torch.device("cpu"))
     drops = any(layer.dropped for layer in network.drops)
     return Anatomy(network.layout, classes, drops, shape[1] == 1, has_open_bias(network, shape))
