@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from invented import make_up
 from matplotlib.figure import Figure
 
+import kithkin
 from kithkin.compare import HARM
+from kithkin.palette import COLOURS, INK, LINE, MUTED
 from kithkin.report import gather
 from kithkin.report.figures import STYLE, figures_of, looks_of
 from kithkin.report.side_by_side import set_apart
@@ -47,6 +50,13 @@ def drawn(runs: list[dict[str, Any]]) -> dict[str, Figure]:
 
 def words_of(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_print_has_the_pages_colours():
+    page = (Path(kithkin.__file__).parent / "report/page.css").read_text("utf-8")
+    light = page[: page.index("color-scheme: light")]
+    assert re.findall(r"--c\d+: (#\w+)", light) == list(COLOURS)
+    assert re.findall(r"--(?:ink|muted|line): (#\w+)", light) == [INK, MUTED, LINE]
 
 
 def test_colour_tells_the_method_dash_and_marker_the_alpha_and_seeds_are_alike(many: list[dict[str, Any]]):

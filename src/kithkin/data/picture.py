@@ -11,11 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kithkin.data.split import Split
+from kithkin.palette import BLUE, LINE, MUTED, ORANGE
 
-# Okabe and Ito's colours: told apart by colour-blind eyes, and in grey print.
-BLUE, ORANGE = "#0072B2", "#E69F00"
-PALE, GREY = "#DCEAF4", "#595959"
-
+PALE = "#DCEAF4"  # blue on white, thinly
 HEAD = 1.0  # inches for the title and the key
 CELL = 0.3  # inches per client and class
 PER_ROW = 40  # clients side by side; more go to further rows, so that bubbles keep their size
@@ -72,15 +70,15 @@ def _head(axes: Axes, title: str, every: np.ndarray, scale: float, clients: int)
     for count in _round_steps(int(every.max())):
         axes.scatter([x], [y], s=max(count * scale, 2), c=PALE, edgecolors=BLUE, linewidths=0.7)
         text = f"{count:,}"
-        axes.text(x + 0.2, y, text, fontsize=8, va="center", color=GREY)
+        axes.text(x + 0.2, y, text, fontsize=8, va="center", color=MUTED)
         x += 0.5 + 0.075 * len(text)
-    axes.text(x - 0.15, y, "training pictures", fontsize=8, va="center", color=GREY)
+    axes.text(x - 0.15, y, "training pictures", fontsize=8, va="center", color=MUTED)
     x += 1.2
     axes.scatter([x], [y], s=LARGEST * 0.7, c=PALE, edgecolors=BLUE, linewidths=0.7)
     axes.scatter([x], [y], s=LARGEST * 0.3, c=BLUE, linewidths=0)
-    axes.text(x + 0.2, y, "of them labelled", fontsize=8, va="center", color=GREY)
+    axes.text(x + 0.2, y, "of them labelled", fontsize=8, va="center", color=MUTED)
     axes.scatter([x + 1.45], [y], s=80, c=ORANGE, marker="s", linewidths=0)
-    axes.text(x + 1.6, y, "label ratio, 0 to 1", fontsize=8, va="center", color=GREY)
+    axes.text(x + 1.6, y, "label ratio, 0 to 1", fontsize=8, va="center", color=MUTED)
 
 
 def _round_steps(largest: int) -> list[int]:
@@ -99,7 +97,7 @@ def _bubbles(axes: Axes, clients: np.ndarray, every: np.ndarray, labelled: np.nd
     axes.set(xlim=(clients[0] - 0.5, clients[-1] + 0.5), ylim=(len(names) - 0.5, -0.5), xticks=[])
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_yticks(np.arange(len(names) - 1) + 0.5, minor=True)
-    axes.grid(axis="y", which="minor", color="#EEEEEE", linewidth=0.6)
+    axes.grid(axis="y", which="minor", color=LINE, linewidth=0.6)
     axes.tick_params(which="both", length=0)
     axes.set_axisbelow(True)
     for spine in axes.spines.values():
@@ -118,7 +116,7 @@ def _ratios(axes: Axes, clients: np.ndarray, shares, called: list[str], upright:
     size, angle = 7 if clients[-1] < 100 else 6, 90 if upright else 0
     axes.set_xticks(clients, [called[k] for k in clients], fontsize=size, rotation=angle)
     axes.set_yticks([0.5], ["label ratio"], fontsize=8)
-    axes.set_xlabel("client", fontsize=8, color=GREY, labelpad=1)
+    axes.set_xlabel("client", fontsize=8, color=MUTED, labelpad=1)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)

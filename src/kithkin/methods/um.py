@@ -52,7 +52,7 @@ class UmState:
 
 @dataclass(frozen=True)
 class Um:
-    """UM-pFSSL by its letters; `local` is a list of one."""
+    """UM-pFSSL to the letter; with a list of one it is `local`."""
 
     M: int
     R: int

@@ -18,11 +18,10 @@ from markdown_it import MarkdownIt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kithkin.palette import BLACK, BLUE, GREEN, GREY, LINE, ORANGE, PURPLE, RED, SKY, YELLOW
 from kithkin.paper.cells import Grid, Record
 from kithkin.record.folder import disk_errors, write_text, write_whole
-from kithkin.report.figures import COLOURS, LINE
 
-BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, BLACK, GREY, *_ = COLOURS
 MARKERS = "osD^vPX*<>p"
 KEY_WIDTH = 1.1  # inches of an entry in a key
 LINES: dict[str, dict[str, Any]] = {

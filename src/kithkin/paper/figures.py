@@ -11,9 +11,9 @@ import numpy as np
 
 from kithkin.compare import gains_over, harmed, worst_decile
 from kithkin.data.official import DIGITS, source_of
+from kithkin.palette import COLOURS
 from kithkin.paper.cells import Cell, Grid, Record
 from kithkin.paper.drawing import (
-    COLOURS,
     LINES,
     LINES_IN_WORDS,
     MARKERS,

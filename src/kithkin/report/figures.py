@@ -21,16 +21,11 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from kithkin.compare import HARM
 from kithkin.data import called
+from kithkin.palette import COLOURS, INK, LINE, MUTED
 from kithkin.record.folder import disk_errors, write_whole
 
-# Okabe and Ito's colours, told apart by colour-blind eyes, and three more for sets with many classes; as in page.css.
-COLOURS = (
-    *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#B8A800", "#3A3A3A"),
-    *("#8A8A8A", "#8C5A2B", "#7FA832"),
-)
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)), (0, (9, 3)), (0, (2.5, 2.5)))  # and shapes as in draw.js
 MARKERS = "o^sDvX"
-INK, MUTED, LINE = "#14202B", "#566472", "#DFE5EB"
 SHARES = -0.02, 1.02  # limits of an axis on which a line at 0% or 100% is seen
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelcolor": MUTED,
