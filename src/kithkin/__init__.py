@@ -43,7 +43,7 @@ def resume(
     compute: str | None = None,
     pool: str | None = None,
 ) -> Result:
-    """Go on with a run that was broken off, where it began or elsewhere."""
+    """Go on with a run that was broken off, where it began or elsewhere; a finished one is only read back."""
     from kithkin.flags import shown
     from kithkin.own import expanded
     from kithkin.record import resume as whole_resume

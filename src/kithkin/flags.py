@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import tyro
 
 from kithkin.config import Alpha, RunConfig, check_kinds
-from kithkin.errors import unknown
+from kithkin.errors import KithkinError, unknown
 from kithkin.own import is_own, short
 
 OUT = (
@@ -35,6 +35,7 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     from kithkin.data import resolved
     from kithkin.methods import entry_of, suited
 
+    flags = {name: _plain(name, value) for name, value in flags.items()}
     common = {f.name for f in fields(RunConfig)}
     config = RunConfig(**{k: v for k, v in flags.items() if k in common}).checked()
     usual = entry_of(config.method).settings
@@ -45,6 +46,18 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     asked = {k: v for k, v in flags.items() if k in own}
     check_kinds(replace(usual, **asked))
     return config, replace(suited(usual, resolved(config).clients, asked.get("helpers")), **asked)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value as the command line would have it: numbers of NumPy and paths of data are such in Python."""
+    import numpy as np
+
+    if name in ("method", "model") and not isinstance(value, str):
+        remedy = f"Name it, so that the run's folder tells where it is found again: {name}='file.py:NAME' or 'module:NAME'."
+        raise KithkinError(f"The {name} is given as {type(value).__name__}, not by name.", remedy)
+    if name == "data" and isinstance(value, Path):
+        return str(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def shown(quiet: bool, folder: Path, report: bool, tensorboard: bool) -> tuple[Any, Callable[[], None]]:

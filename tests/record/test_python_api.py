@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_runs import assert_same_run, break_off, flags, lines
@@ -81,6 +82,30 @@ def test_an_unknown_keyword_is_named_with_the_nearest(tmp_path: Path, wrong: dic
     assert repr(list(wrong.values() if nearest == "fixavg" else wrong)[-1]) in caught.value.problem
     assert f"Did you mean '{nearest}'?" in caught.value.remedy
     assert not (tmp_path / "run").exists()
+
+
+def test_numbers_of_numpy_and_a_path_of_data_are_taken(tmp_path: Path):
+    labels = np.arange(300) % 3
+    np.savez(tmp_path / "mine.npz", images=np.full((300, 8, 8), 9, np.uint8), labels=labels)
+    small = flags("local", alpha=5, data=tmp_path / "mine.npz", rounds=np.int64(1), seed=np.arange(3)[2], lr=np.float32(0.5))
+    manifest = json.loads((kithkin.run(tmp_path / "run", **small).folder / "manifest.json").read_text())
+    assert [manifest["config"][name] for name in ("rounds", "seed", "lr")] == [1, 2, 0.5]
+    assert manifest["config"]["data"] == str(tmp_path / "mine.npz")
+
+
+def test_a_folder_below_home_is_found_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert kithkin.run("~/run", **flags("local", rounds=1)).folder == tmp_path / "run"
+    assert kithkin.resume("~/run").folder == tmp_path / "run"
+    assert kithkin.load("~/run").folder.path == tmp_path / "run"
+
+
+@pytest.mark.parametrize("what", ["method", "model"])
+def test_what_is_given_itself_and_not_by_name_is_refused(tmp_path: Path, what: str):
+    with pytest.raises(KithkinError, match=f"The {what} is given as function") as caught:
+        kithkin.run(tmp_path / "run", **{what: lambda: None})
+    assert f"{what}='file.py:NAME'" in caught.value.remedy
 
 
 def test_another_methods_setting_is_refused(tmp_path: Path):
