@@ -276,6 +276,27 @@ def test_what_is_no_method_is_a_mistake(name: str):
     assert "write-a-method.md" in e.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("LOOSE", "--method: halves:LOOSE is no method. Let it be Entry(summary, Settings(), make), with a frozen dataclass"),
+        ("NOTHING", "--method: what `make` of halves:NOTHING gives (NoneType) has no opening_round."),
+    ],
+)
+def test_settings_that_can_be_changed_and_a_method_without_functions_are_mistakes(
+    name: str, told: str, capsys: pytest.CaptureFixture[str]
+):
+    Path("halves.py").write_text(
+        "from dataclasses import dataclass\nfrom kithkin.methods import METHODS, AvgSettings, Entry\n"
+        "@dataclass\nclass Loose:\n    x: int = 1\n"
+        "LOOSE = Entry('', Loose(), METHODS['fixavg'].make)\n"
+        "NOTHING = Entry('', AvgSettings(), lambda settings, at: None)\n"
+    )
+    with pytest.raises(SystemExit, match="2"):
+        main(f"run --method halves:{name} --out run {TINY}".split())
+    assert told in capsys.readouterr().err
+
+
 def test_a_report_runs_nobodys_code_unasked():
     result = do(model="nets:net", out="run", rounds=1)
     manifest = json.loads((result.folder / "manifest.json").read_text())

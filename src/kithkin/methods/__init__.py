@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -216,8 +216,9 @@ def entry_of(name: str) -> Entry:
     """The method of this name; `module:NAME` is a user's own, which is found there."""
     if own.is_own(name):
         entry = own.find(name, "--method")
-        if not isinstance(entry, Entry) or not is_dataclass(entry.settings) or isinstance(entry.settings, type):
-            remedy = "Let it be Entry(summary, Settings(), make), with a dataclass of settings (docs/write-a-method.md)."
+        settings = entry.settings if isinstance(entry, Entry) else None
+        if not isinstance(settings, Hashable) or not is_dataclass(settings) or isinstance(settings, type):  # hashable: frozen
+            remedy = "Let it be Entry(summary, Settings(), make), with a frozen dataclass of settings (docs/write-a-method.md)."
             raise KithkinError(f"--method: {own.short(name)} is no method.", remedy)
         return entry
     if name not in METHODS:
@@ -236,7 +237,13 @@ def method_for(
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, config.flips(flip))
     known = {f.name: getattr(network, f.name) for f in fields(network)}
     setting = Setting(training=training, rounds=some(config.rounds), seed=config.seed, device=device, **known)
-    return entry_of(config.method).make(settings, setting)
+    method = entry_of(config.method).make(settings, setting)
+    needed = ("opening_round", "open", "greet", "brief", "visit", "merge", "personal")
+    lacking = [name for name in needed if not hasattr(method, name)]
+    if lacking:
+        problem = f"--method: what `make` of {own.short(config.method)} gives ({type(method).__name__}) has no {lacking[0]}."
+        raise KithkinError(problem, "Let it return a method with all its functions (docs/write-a-method.md).")
+    return method
 
 
 __all__ = [
