@@ -304,7 +304,7 @@ def test_show_draws_a_picture_and_sums_up(clients, alpha, smallest, tmp_path, mo
 
 def test_show_of_own_data_at_a_hundred_clients(tmp_path):
     rng = np.random.default_rng(0)
-    labels = np.array(["a class with a name that is much too long for any margin", "b", "c"])[np.arange(6000) % 3]
+    labels = np.array(["a class with a name that is much too long for any margin", "$b$", "猫"])[np.arange(6000) % 3]
     np.savez(tmp_path / "mine.npz", images=rng.integers(0, 256, (6000, 8, 8), dtype=np.uint8), labels=labels)
     commands.show(str(tmp_path / "mine.npz"), 100, 5.0, out=tmp_path / "wide.png")
     with Image.open(tmp_path / "wide.png") as picture:

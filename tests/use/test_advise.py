@@ -16,7 +16,7 @@ from tiny_runs import start
 
 import kithkin
 from kithkin.data import deal, load
-from kithkin.use.advising import own_pictures, typical
+from kithkin.use.advising import advise, contact_sheet, own_pictures, typical
 
 Finished = Callable[[str], Path]
 
@@ -78,12 +78,14 @@ def test_given_pictures_are_chosen_from_and_others_skipped(finished: Finished, k
 def test_pictures_of_ones_own_folder_have_their_files_names(tmp_path: Path):
     data = load("digits")
     for i in range(120):
-        place = tmp_path / "mine" / f"digit {data.labels[i] % 3}"
+        place = tmp_path / "mine" / f"数字 {data.labels[i] % 3}"
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(data.images[i, 0]).save(place / f"{i:03d}.png")
     own = {"data": str(tmp_path / "mine"), "clients": 3, "rounds": 1, "label_ratio": 0.5}
     start(tmp_path / "run", "fixbn", **own)
-    names, images = own_pictures(kithkin.load(tmp_path / "run").client(1))
+    client = kithkin.load(tmp_path / "run").client(1)
+    names, images = own_pictures(client)
+    contact_sheet(advise(client, names, images, 2), "classes in a script that the font lacks", tmp_path / "sheet.png")
     assert len(names) == len(images) > 0
     for name, picture in zip(names, images, strict=True):
         with Image.open(name) as file:

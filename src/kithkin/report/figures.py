@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from kithkin.compare import HARM
 from kithkin.data import called
+from kithkin.data.picture import any_names
 from kithkin.palette import COLOURS, INK, LINE, MUTED
 from kithkin.record.folder import disk_errors, write_whole
 
@@ -31,7 +31,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelcolor": MUTED,
     "axes.edgecolor": MUTED, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
     "grid.color": LINE, "grid.linewidth": 0.6, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.major.size": 0,
-    "ytick.major.size": 0, "legend.frameon": False, "text.color": INK, "text.parse_math": False, "pdf.fonttype": 42,
+    "ytick.major.size": 0, "legend.frameon": False, "text.color": INK, "pdf.fonttype": 42,
     "figure.constrained_layout.use": True,
 }  # fmt: skip
 Run = dict[str, Any]
@@ -53,8 +53,7 @@ Runs = list[tuple[Run, Look]]
 def write_figures(data: dict[str, Any], out: Path) -> list[Path]:
     """Every figure that these runs have numbers for, as PNG and PDF."""
     written: list[Path] = []
-    with disk_errors(out, "Give another --figures."), mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph .* missing")  # names in any script; the font may not have it
+    with disk_errors(out, "Give another --figures."), mpl.rc_context(STYLE), any_names():
         out.mkdir(parents=True, exist_ok=True)
         for name, figure in figures_of(data["runs"]):
             for kind in ("png", "pdf"):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from kithkin.data import load as load_data
 from kithkin.data.own import listing
+from kithkin.data.picture import any_names
 from kithkin.data.sources import is_official
 from kithkin.data.split import split_of
 from kithkin.errors import KithkinError
@@ -98,7 +98,7 @@ def typical(seen: np.ndarray, uncertainty: np.ndarray, budget: int) -> list[int]
     return [*chosen, *others][:budget]
 
 
-@mpl.rc_context({"text.parse_math": False})
+@any_names()
 def contact_sheet(advice: Advice, title: str, out: Path) -> None:
     """The chosen pictures in their order, each with its number, the model's class and the entropy."""
     count = len(advice.names)
