@@ -248,6 +248,11 @@ def test_help_names_every_command(kith: Any, words: list[str]):
     assert all(re.search(rf"^  {name} +\w", said.out, re.MULTILINE) for name in cli.COMMANDS)
 
 
+def test_the_version_is_told(kith: Any):
+    said = kith("--version")
+    assert (said.code, said.out) == (0, f"kithkin {kithkin.__version__}\n")
+
+
 def test_help_is_not_broken_within_words(kith: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
     lines = kith("paper", "--help").out.splitlines()

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import kithkin
 from kithkin import own
 from kithkin.config import Alpha, Engine, Pool, RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
@@ -304,12 +305,11 @@ def _tell(result: Any, quiet: bool) -> None:
 
 
 def _of_network(module: str) -> Any:
-    from importlib import import_module
-    from importlib.util import find_spec
+    import importlib.util
 
-    if not find_spec("flwr"):
+    if not importlib.util.find_spec("flwr"):
         raise KithkinError("Flower is not installed.", "Install it with `pip install 'kithkin[deploy]'`.")
-    return import_module(f"kithkin.network.{module}")
+    return importlib.import_module(f"kithkin.network.{module}")
 
 
 def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]], None]:
@@ -350,9 +350,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 
 def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], argv: Sequence[str]) -> None:
     if not argv or argv[0] in ("-h", "--help"):
-        about = (
-            (__import__("kithkin").__doc__ or "").splitlines()[0] if prog == "kithkin" else COMMANDS[prog.split()[1]].__doc__
-        )
+        about = (kithkin.__doc__ or "").splitlines()[0] if prog == "kithkin" else COMMANDS[prog.split()[1]].__doc__
         print(f"usage: {prog} COMMAND [flags]\n\n{about}\n\ncommands (each has --help):")
         width = max(10, *map(len, commands))
         screen = shutil.get_terminal_size((sys.maxsize, 0)).columns  # as wide as it takes, where nobody sees it
@@ -360,6 +358,8 @@ def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], a
             told = f"  {name:{width}} {(command.__doc__ or '').splitlines()[0]}"
             print(textwrap.fill(told, screen, subsequent_indent=" " * (width + 3)))
         return
+    if argv[0] == "--version" and prog == "kithkin":
+        return print(f"kithkin {kithkin.__version__}")
     if argv[0] not in commands:
         raise unknown("command", argv[0], commands)
     commands[argv[0]](argv[1:])
