@@ -235,7 +235,10 @@ def test_folders_that_cannot_answer_say_why(finished: Finished, tmp_path: Path):
     with pytest.raises(KithkinError, match="cannot be read"):
         kithkin.load(copy)
     (copy / "models.safetensors").unlink()
-    with pytest.raises(KithkinError, match="kithkin resume"):
+    with pytest.raises(KithkinError, match=r"kithkin resume .* once there is no summary"):
+        kithkin.load(copy)
+    (copy / "summary.json").unlink()
+    with pytest.raises(KithkinError, match=r"is not finished, and has no models yet\. `kithkin resume"):
         kithkin.load(copy)
 
 

@@ -34,6 +34,10 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
     if not home.models.exists():
         if "terms" in manifest:
             raise KithkinError(f"{home.path} has no models: they are at the sites.", "Name a site's folder, state/run-...")
+        if not home.summary.exists():
+            raise KithkinError(
+                f"{home.path} is not finished, and has no models yet.", f"`kithkin resume {home.path}` goes on with it."
+            )
         raise KithkinError(
             f"{home.path} has no models.",
             f"`kithkin resume {home.path}` writes them, once there is no summary.json; a run with --no-save-models keeps none.",
