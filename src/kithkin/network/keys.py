@@ -102,7 +102,7 @@ def make_authority(folder: Path, host: str) -> None:
     ca = _certificate(authority, authority, ca_key.public_key(), YEARS["ca"])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     ca = ca.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(usage, critical=True)
-    names: list[Any] = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+    names: list[Any] = [x509.DNSName("localhost"), *(x509.IPAddress(ip_address(own)) for own in ("127.0.0.1", "::1"))]
     try:
         names.insert(0, x509.IPAddress(ip_address(host)))
     except ValueError:

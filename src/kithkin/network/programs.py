@@ -191,8 +191,9 @@ def flwr(file: FederationFile, insecure: bool, *words: str) -> dict[str, Any]:
     file.flower.mkdir(parents=True, exist_ok=True)
     secure = "insecure = true" if insecure else f"root-certificates = {json.dumps(str(file.ca))}"
     host, port = host_and_port(file.listen)
-    near = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    config = f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{near}:{port}"\n{secure}\n'
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
+    config = f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{address}"\n{secure}\n'
     (file.flower / "config.toml").write_text(config)
     command = [program("flwr"), *words, "--format", "json"]
     done = subprocess.run(command, env=environment(file.flower), capture_output=True, text=True, check=False)
