@@ -39,3 +39,13 @@ def test_a_certificate_is_for_the_servers_own_machine_by_either_protocol(tmp_pat
     certificate = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["127.0.0.1", "::1"]
+
+
+@pytest.mark.parametrize(("before", "first"), [("", []), ("example.org", ["example.org"])])
+def test_programs_of_one_machine_reach_each_other_without_the_proxy_that_leads_outside(
+    before: str, first: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("NO_PROXY", before)
+    env = programs.environment(tmp_path)
+    assert env["NO_PROXY"].split(",") == env["no_proxy"].split(",") == [*first, "127.0.0.1", "::1", "localhost"]

@@ -29,6 +29,7 @@ FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; si
 FOLDER = "KITHKIN_FEDERATION_FOLDER"  # that of the server that is up, whatever the file says by now
 LETTING_GO = 5.0  # seconds that a server which was killed a moment ago may still hold its port
 LINK = "kithkin"  # what Flower's command line calls the server
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")  # where programs reach each other, whatever proxy leads outside
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -82,7 +83,9 @@ def program(name: str) -> str:
 def environment(home: Path, **more: str) -> dict[str, str]:
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1", **more}
+    direct = ",".join([os.environ.get("no_proxy") or os.environ.get("NO_PROXY", ""), *THIS_MACHINE]).lstrip(",")
+    own = {"FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1", "NO_PROXY": direct, "no_proxy": direct}
+    return {**os.environ, **QUIET, **own, **more}
 
 
 def check_secure(insecure: bool, *addresses: str) -> None:
