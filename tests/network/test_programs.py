@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,3 +51,22 @@ def test_programs_of_one_machine_reach_each_other_without_the_proxy_that_leads_o
     monkeypatch.setenv("NO_PROXY", before)
     env = programs.environment(tmp_path)
     assert env["NO_PROXY"].split(",") == env["no_proxy"].split(",") == [*first, "127.0.0.1", "::1", "localhost"]
+
+
+def test_what_a_program_says_is_written_with_the_time_and_moves_no_cursor(tmp_path: Path):
+    says = r"import sys; print('\x1b[92mINFO\x1b[0m: one'); print('\x1b[2Jtwo\x9b1A', file=sys.stderr); print('three', end='')"
+    with (
+        (tmp_path / "log").open("ab", buffering=0) as log,
+        programs.running([sys.executable, "-u", "-c", says], programs.environment(tmp_path), log) as process,
+    ):
+        assert process.wait() == 0
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line) for line in lines] == ["INFO: one", " [2Jtwo 1A", "three"]
+
+
+def test_a_program_whose_log_is_on_a_full_disk_goes_on(tmp_path: Path):
+    with (
+        Path("/dev/full").open("ab", buffering=0) as log,
+        programs.running([sys.executable, "-c", "print('x' * 10**6)"], programs.environment(tmp_path), log) as process,
+    ):
+        assert process.wait() == 0

@@ -85,7 +85,7 @@ def _serve(file: FederationFile, insecure: bool) -> None:
             if status_of(file).get("state") == "running":  # of a server that was killed: its process may be another's by now
                 (file.folder / "status.json").unlink()
         with (
-            (file.folder / "server.log").open("ab") as log,
+            (file.folder / "server.log").open("ab", buffering=0) as log,
             programs.running(programs.superlink(file, insecure), programs.server_environment(file), log) as link,
         ):
             programs.wait_for_port(file.listen, link)

@@ -82,7 +82,7 @@ def _demo(home: Path, method: str, rounds: int, wire: str) -> Folder:
     file.write_text(text)
     read_federation(file)  # a mistake in the flags is told now, not by a server's log
     env = programs.environment(home)
-    with (home / "demo.log").open("ab") as log, ExitStack() as stack:
+    with (home / "demo.log").open("ab", buffering=0) as log, ExitStack() as stack:
 
         def run(*words: str) -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", "kithkin", *words]

@@ -112,7 +112,7 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
         runtime = programs.free_address()
         programs.fresh_secret(folder / "flower" / "secret")
         env = programs.environment(folder / "flower")
-        with (folder / "site.log").open("ab") as log, ExitStack() as stack:
+        with (folder / "site.log").open("ab", buffering=0) as log, ExitStack() as stack:
             began, before = time.monotonic(), log.tell()
             node = stack.enter_context(programs.running(programs.supernode(folder, papers, insecure, runtime), env, log))
             hands = stack.enter_context(programs.running(programs.executor(folder, runtime), env, log))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from kithkin.errors import KithkinError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; sites need not know it
 FOLDER = "KITHKIN_FEDERATION_FOLDER"  # that of the server that is up, whatever the file says by now
 LETTING_GO = 5.0  # seconds that a server which was killed a moment ago may still hold its port
+COLOURS = re.compile("\x1b\\[[0-9;]*m")
 LINK = "kithkin"  # what Flower's command line calls the server
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")  # where programs reach each other, whatever proxy leads outside
 QUIET = {
@@ -137,12 +140,29 @@ def free_address() -> str:
 def running(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> Generator[subprocess.Popen[bytes], None, None]:
     """A program in a group of its own, which is ended with all that it started; it does not outlive this process."""
     process = subprocess.Popen(
-        command, env=dict(env), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
+        command,
+        env=dict(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
     )
+    scribe = Thread(target=write_down, args=(process.stdout, log), daemon=True)
+    scribe.start()
     try:
         yield process
     finally:
         end(process)
+        scribe.join(1)  # all is written by then, unless a grandchild that left the group holds the pipe
+
+
+def write_down(said: IO[bytes], log: IO[bytes]) -> None:
+    """What a program says, with the time, which Flower does not tell, and as a terminal may show it."""
+    with said:
+        for line in said:
+            text = plain(COLOURS.sub("", line.decode(errors="replace").rstrip()), 10_000)
+            with suppress(OSError, ValueError):  # the disk is full, or the log closed: a program that is not heard goes on
+                log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n".encode())
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 10) -> None:
