@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from kithkin.network import programs
+from kithkin.network import commands, programs
 from kithkin.network.keys import make_authority
+from kithkin.network.terms import read_federation
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,19 @@ def test_a_program_whose_log_is_on_a_full_disk_goes_on(tmp_path: Path):
         programs.running([sys.executable, "-c", "print('x' * 10**6)"], programs.environment(tmp_path), log) as process,
     ):
         assert process.wait() == 0
+
+
+def test_a_server_listens_to_its_own_machine_unless_told_otherwise_and_then_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(commands, "until_stopped", lambda work: None)
+    commands.init(tmp_path / "far", "fl.example.org:8443")
+    commands.init(tmp_path / "near", "127.0.0.1:8443")
+    file = tmp_path / "far" / "FEDERATION.toml"
+    assert read_federation(file).listen == "127.0.0.1:9443"
+    assert read_federation(tmp_path / "near" / "FEDERATION.toml").listen == "127.0.0.1:8443"
+    commands.serve(file)
+    assert "Beware" not in capsys.readouterr().out
+    file.write_text(file.read_text().replace("127.0.0.1:9443", "0.0.0.0:8443"))
+    commands.serve(file)
+    assert "Beware: whoever reaches 0.0.0.0:8443 can run code here." in capsys.readouterr().out

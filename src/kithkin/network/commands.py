@@ -24,7 +24,7 @@ from kithkin.errors import KithkinError
 from kithkin.methods import entry_of
 from kithkin.network import programs
 from kithkin.network.keys import check_public_key, check_server_papers, make_authority
-from kithkin.network.papers import host_and_port
+from kithkin.network.papers import host_and_port, on_this_machine
 from kithkin.network.programs import plain, private, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.own import expanded
@@ -43,6 +43,9 @@ def serve(file: Path, insecure: bool = False) -> None:
     federation = checked_file(file, insecure)
     if not insecure:
         check_server_papers(federation.ca, federation.certificate, federation.key)
+    if not on_this_machine(federation.listen):
+        remedy = f"Listen at {BEHIND_PROXY}, behind a proxy (docs/deploy.md)."
+        say(f"Beware: whoever reaches {federation.listen} can run code here. {remedy}")
     with alone(federation):
         until_stopped(lambda: _serve(federation, insecure))
 
@@ -193,9 +196,11 @@ def submit(file: FederationFile, insecure: bool) -> None:
     write_json(file.folder / "started.json", {"run": run, "flower": began["run-id"]})
 
 
+BEHIND_PROXY = "127.0.0.1:9443"
 FILE = """# A federation of kithkin; docs/deploy.md explains every line.
 name = "our federation"
 server = "{server}"
+listen = "{listen}"  # where the server listens: on its own machine, since not all that it offers asks for a key
 classes = ["first class", "second class"]  # the same names as the sites' sub-folders
 shape = [1, 28, 28]  # channels, height, width of every picture
 places = 10  # sites that can ever join this run
@@ -230,7 +235,7 @@ def init(folder: Path, server: str = "127.0.0.1:8443") -> None:
         if any(folder.iterdir()):
             raise KithkinError(f"The folder {folder} is not empty.", "Give another one.")
         make_authority(folder, host)
-        path.write_text(FILE.format(server=server))
+        path.write_text(FILE.format(server=server, listen=server if on_this_machine(server) else BEHIND_PROXY))
     say(f"Fill in {path}, give {folder / 'ca.crt'} to every site, and keep {folder / 'ca.key'} to yourself, off this machine.")
 
 
