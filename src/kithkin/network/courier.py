@@ -72,7 +72,7 @@ class Roster:
             if guest.node not in nodes:
                 del self.guests[k]
                 self.say(guest.seat.name, "is gone")
-        now = time.time()
+        now = time.monotonic()
         self.shunned = {node: found for node, found in self.shunned.items() if node in nodes}
         shunned = {node for node, (until, _) in self.shunned.items() if until > now}
         self.asked = {m: (node, until) for m, (node, until) in self.asked.items() if until > now and node in nodes}
@@ -116,7 +116,7 @@ class Roster:
         except (RefusedError, *FAULTS) as e:
             why = e.problem if isinstance(e, RefusedError) else f"Its greeting is not as it should be ({e!r})."
             _, told = self.shunned.get(node, (0.0, ""))
-            self.shunned[node] = time.time() + ASK_AGAIN, why
+            self.shunned[node] = time.monotonic() + ASK_AGAIN, why
             if why != told:
                 self.say(name, f"is not let in: {why}")
             return
