@@ -16,6 +16,7 @@ from fake import Federation, terms_of
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common.serde import recorddict_to_proto
 
+import kithkin
 from kithkin.errors import KithkinError
 from kithkin.methods.base import Parcel
 from kithkin.nets import layout_of
@@ -238,7 +239,7 @@ def test_sites_tell_the_server_only_what_the_docs_list(tmp_path: Path):
         told[message.metadata.message_type] |= set(note) - {"wire", "client", "round"}
         if "sizes" in note:
             told["query.hello"] |= {"round"}
-            assert set(note["sizes"]) == {"labelled", "unlabelled", "val", "test", "label_ratio"}
+            assert set(note["sizes"]) == {"labelled", "unlabelled", "val", "test"}
         return reply
 
     for node in federation.grid.nodes.values():
@@ -247,7 +248,7 @@ def test_sites_tell_the_server_only_what_the_docs_list(tmp_path: Path):
     assert told == TOLD
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text().replace("\n", " ")
     learnt = page.split("The server also learns")[1].split("Nothing here")[0]
-    for what in ("version of kithkin", "validation and test pictures", "label ratio", "training loss", "seconds it worked"):
+    for what in ("version of kithkin", "validation and test pictures", "training loss", "seconds it worked"):
         assert what in learnt
 
 
@@ -288,12 +289,20 @@ def test_a_model_too_few_or_too_many_praised_too_highly_or_back_to_front_is_left
     assert why in what
 
 
-def test_a_site_that_boasts_of_endless_pictures_is_not_let_in(tmp_path: Path):
+@pytest.mark.parametrize("boast", [10**400, 2.5, True, -1, "9", None])
+def test_a_site_that_does_not_count_its_pictures_is_not_let_in(boast: Any, tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
-    boast = {"labelled": 10**400}
-    site_2_tells(federation, "query.hello", lambda note, _: sealed([], note | {"sizes": note["sizes"] | boast}))
+    sizes = {"labelled": boast}
+    site_2_tells(federation, "query.hello", lambda note, _: sealed([], note | {"sizes": note["sizes"] | sizes}))
     federation.serve()
-    assert any("is not let in" in what and "too large" in what for what in federation.said())
+    assert any("is not let in" in what and "is no count" in what for what in federation.said())
+
+
+def test_a_site_of_another_version_is_not_let_in(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
+    site_2_tells(federation, "query.hello", lambda note, _: sealed([], note | {"kithkin": "0.0.1"}))
+    federation.serve()
+    assert f"a newcomer is not let in: It has kithkin 0.0.1, the server {kithkin.__version__}." in federation.said()
 
 
 @pytest.mark.parametrize("done", ["5\nnorth is here", -1, 1.5, {"a": 1}, True])

@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
+import kithkin
 from kithkin import rng
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, Marks
@@ -109,9 +110,10 @@ class Roster:
             there = self.guests.get(seat.number)
             if there:
                 raise RefusedError(f"{seat.name!r} has number {seat.number}, which {there.seat.name!r} has.", "")
-            sizes = {size: note["sizes"][size] for size in ("labelled", "unlabelled", "val", "test", "label_ratio")}
-            if not all(isinstance(v, int | float) and math.isfinite(v) and v >= 0 for v in sizes.values()):
-                raise RefusedError(f"{seat.name} does not say how many pictures it has.", "")
+            if note["kithkin"] != kithkin.__version__:
+                raise RefusedError(f"It has kithkin {note['kithkin']}, the server {kithkin.__version__}.", "")
+            sizes: dict[str, Any] = {size: count(note["sizes"][size]) for size in ("labelled", "unlabelled", "val", "test")}
+            sizes["label_ratio"] = sizes["labelled"] / max(1, sizes["labelled"] + sizes["unlabelled"])
             done = None if note["round"] is None else count(note["round"])
         except (RefusedError, *FAULTS) as e:
             why = e.problem if isinstance(e, RefusedError) else f"Its greeting is not as it should be ({e!r})."

@@ -62,11 +62,9 @@ class Holdings:
     def client(self, number: int, seed: int) -> Client:
         return Client(number, self.images, self.labelled, self.classes, self.unlabelled, seed)
 
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, int]:
         labelled, unlabelled, val = len(self.labelled), len(self.unlabelled), self.exam.val
-        ratio = labelled / max(1, labelled + unlabelled)
-        test = len(self.exam.rows) - val
-        return {"labelled": labelled, "unlabelled": unlabelled, "val": val, "test": test, "label_ratio": ratio}
+        return {"labelled": labelled, "unlabelled": unlabelled, "val": val, "test": len(self.exam.rows) - val}
 
 
 def own_holdings(papers: Papers, terms: Terms, device: torch.device) -> Holdings:
