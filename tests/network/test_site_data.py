@@ -210,5 +210,5 @@ def test_pictures_that_change_while_a_run_goes_on_are_not_dealt_anew(change: str
     federation.grid.before = before
     federation.serve()
     left = [what for what in federation.said() if what.startswith("north is left out")]
-    assert len(left) == 4, left  # of training and exam, in both rounds
+    assert len(left) == 2, left  # of training and exam, told once a round
     assert all("have changed since the run began" in what for what in left)

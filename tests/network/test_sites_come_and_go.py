@@ -23,7 +23,7 @@ from kithkin.network.courier import FlowerCourier, Roster
 from kithkin.network.server import Company
 from kithkin.network.site import Site
 from kithkin.network.terms import FederationFile, Seat
-from kithkin.network.wire import Answer, Wire
+from kithkin.network.wire import Answer, RefusedError, Wire
 from kithkin.record import checkpoint
 
 
@@ -326,3 +326,28 @@ def test_an_exam_waits_for_as_long_as_nobody_is_there(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Roster, "look", counted)
     monkeypatch.setattr(courier, "POLL", 0)
     assert federation.serve().metrics[0]["test_mean"] is not None
+
+
+@pytest.mark.parametrize(("what", "kind"), [("round", "train.round"), ("examine", "evaluate.exam")])
+def test_a_round_that_nobody_has_done_is_asked_for_again_ever_more_slowly_and_told_once(
+    what: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    federation = Federation(tmp_path, "fixavg", rounds=2, sample_rate=1.0)
+    do, waits, tries = getattr(Site, what), [], [0]
+
+    def full(self: Site, content: Any) -> Any:
+        tries[0] += 1
+        if tries[0] <= 3 * 12:
+            raise RefusedError("Cannot write: the disk is full.", "")
+        return do(self, content)
+
+    monkeypatch.setattr(Site, what, full)
+    monkeypatch.setattr(courier.time, "sleep", waits.append)
+    result = federation.serve()
+    assert [sum(is_round(m, t, kind) for m in federation.grid.sent) for t in (1, 2)] == [3 * 13, 3]
+    assert waits[:2] == [0.2, 0.4]
+    assert waits[-1] == 30.0
+    assert [w for w in federation.said() if "left out" in w] == [
+        f"site-{k} is left out of round 1: Cannot write: the disk is full." for k in range(3)
+    ]
+    assert result.metrics[0]["up_bytes"] > 0

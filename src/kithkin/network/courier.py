@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -27,6 +27,7 @@ from kithkin.record.audit import BINS
 from kithkin.record.pack import pack
 
 POLL = 0.2  # seconds between two looks for replies
+PATIENCE = 30.0  # seconds between two tries at most, where nobody answers
 GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
 ASK_AGAIN = 300.0  # seconds until who was not let in is asked again: its operator may have mended it
 UPLOADS = ("upload", "warm-up")
@@ -166,16 +167,35 @@ class FlowerCourier:
         self.note = note
         self.counts: dict[int, dict[str, Any]] = {}  # pseudo labels of the last round
         self.seconds: dict[int, float] = {}  # that the sites worked in the last round
-        self.left_out: set[int] = set()  # who was, and has not answered since
+        self.left_out: dict[int, tuple[int, str]] = {}  # who was, of which round and why, and has not answered since
         self.lost: dict[int, Parcel] = {}  # own models of sites that came back without theirs
         self.ledger = Ledger()
 
     def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
-        contents: dict[int, RecordDict] = {}
+        """The replies to these briefs. Where all are asked and nobody has done the round, it is asked for again."""
         t = next(iter(briefs.values())).round if briefs else 0
+        pause = POLL
+        while True:
+            here = {k: replace(guest) for k, guest in self.roster.guests.items()}
+            asked = {k: brief for k, brief in briefs.items() if k in here}
+            replies = self._visit(method, asked, t)
+            if replies or len(asked) < len(here):
+                break
+            pause = self._wait(pause)
+            if self.roster.guests != here:  # who is new, or has lost its state, is seen to before the next round
+                break
+        self.note({"round": t, "asked": sorted(asked), "seconds": {str(k): s for k, s in sorted(self.seconds.items())}})
+        return replies
+
+    def _wait(self, pause: float) -> float:
+        """Where nobody has answered; how long to wait the next time."""
+        time.sleep(pause)
+        self.roster.look()
+        return min(2 * pause, PATIENCE)
+
+    def _visit(self, method: Method, briefs: Mapping[int, Brief], t: int) -> dict[int, Reply]:
+        contents: dict[int, RecordDict] = {}
         for k, brief in briefs.items():
-            if k not in self.roster.guests:
-                continue
             parcels = [*brief.parcels, *([self.lost[k]] if k in self.lost else [])]
             note = {"train": brief.train, "parcels": parcel_lines(parcels, self.names(k))}
             contents[k] = self.wire.seal(self._head(k, t) | note, [(p.w, p.size) for p in parcels])
@@ -188,13 +208,11 @@ class FlowerCourier:
             except RefusedError as e:
                 self._leave_out(k, t, e.problem)
                 continue
-            if k in self.left_out:
-                self.left_out.discard(k)
+            if self.left_out.pop(k, None):
                 self.say(self.name(k), f"is back in round {t}")
             self.lost.pop(k, None)
             self.roster.guests[k].cold = self.roster.guests[k].lost = False
             self._count(replies[k].parcels)
-        self.note({"round": t, "asked": sorted(contents), "seconds": {str(k): s for k, s in sorted(self.seconds.items())}})
         return replies
 
     def _head(self, k: int, t: int) -> dict[str, Any]:
@@ -202,8 +220,10 @@ class FlowerCourier:
         return {"client": k, "round": t, "known": not self.roster.guests[k].cold}
 
     def _leave_out(self, k: int, t: int, why: str) -> None:
-        self.left_out.add(k)
-        self.say(self.name(k), f"is left out of round {t}: {why}")
+        """Told once, however often it is asked."""
+        if self.left_out.get(k) != (t, why):
+            self.left_out[k] = t, why
+            self.say(self.name(k), f"is left out of round {t}: {why}")
 
     def _reply(self, k: int, t: int, note: Mapping[str, Any], models: list[Tensor], uploads: range) -> Reply:
         """A site's answer, if it is one: its own model and its own list, nothing else."""
@@ -259,6 +279,7 @@ class FlowerCourier:
         shown = pack(method.shown(server), tensors)
         models = [(w, w.numel()) for w in tensors.values()]
         size = sum(w.numel() for w in tensors.values()) * BYTES[self.terms.wire]
+        pause = POLL
         while True:
             guests = self.roster.guests
             able = [k for k, guest in guests.items() if not guest.lost] or list(guests)
@@ -271,8 +292,7 @@ class FlowerCourier:
                         values[k] = float(mark)
             if not all(map(math.isnan, marks.test)):
                 return marks
-            time.sleep(POLL)  # a round that nobody examines cannot be recorded
-            self.roster.look()
+            pause = self._wait(pause)  # a round that nobody examines cannot be recorded
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict], round: int) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
         """Send, and wait until all have answered or the time is up. A later answer is never looked at."""
