@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -168,6 +170,26 @@ def test_a_log_on_a_full_disk_does_not_keep_a_site_from_answering(tmp_path: Path
     monkeypatch.setattr(client, "say", full)
     federation.serve()
     assert "site is left out of round 1: Cannot write: Not a directory." in federation.said()
+
+
+def test_what_a_site_comes_to_so_late_that_nobody_waits_for_it_is_not_done(tmp_path: Path):
+    site = Federation(tmp_path / "f", "fixavg", deadline=0.1).node(0).site
+    with site.at_work():
+        waiting = Thread(target=lambda: late.append(refusal_of(site)))
+        late: list[str] = []
+        waiting.start()
+        time.sleep(0.5)
+    waiting.join()
+    assert late == ["site-0 was still at what it was asked before."]
+    assert refusal_of(site) == "", "the next one finds it free"
+
+
+def refusal_of(site: Site) -> str:
+    try:
+        with site.at_work():
+            return ""
+    except RefusedError as e:
+        return e.problem
 
 
 @pytest.mark.parametrize(

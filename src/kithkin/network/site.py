@@ -218,9 +218,8 @@ class Site:
     def examine(self, content: RecordDict) -> RecordDict:
         """Accuracy of the personal model, which is kept: `kithkin predict` and `export` take the state folder as a run's."""
         note, models = self.wire.open(content, "the server")
-        held = self.holdings()
         with self.at_work():
-            last = self.last_known(note)
+            held, last = self.holdings(), self.last_known(note)
             client = held.client(note["client"], self.terms.config.seed)
             state = last.states[0] if last else self.craft.method.greet(client, self.craft.w0)
             server = unpack(note["shown"], {str(i): w for i, w in enumerate(models)}, STATES)
@@ -294,10 +293,13 @@ class Site:
 
     @contextmanager
     def at_work(self) -> Generator[None, None, None]:
-        """One message at a time: a round that is late must not run beside the next one."""
+        """One message at a time: a round that is late must not run beside the next one, nor hold up all that follow."""
         with self.disk():
             self.state.mkdir(parents=True, exist_ok=True)
             lock = (self.state / ".lock").open("w")
         with lock:
+            came = time.monotonic()
             fcntl.flock(lock, fcntl.LOCK_EX)
+            if time.monotonic() - came > self.terms.deadline:
+                raise RefusedError(f"{self.name} was still at what it was asked before.", "Nobody waits for this any more.")
             yield
