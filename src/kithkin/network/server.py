@@ -139,16 +139,22 @@ class Log:
 
     def __init__(self, folder: Folder, tell: Callable[[str], None]) -> None:
         self.folder = folder
+        self.events, self.sites = (folder.path / f"{name}.jsonl" for name in ("events", "sites"))
         self.tell = tell
+
+    def mend(self, rounds: int) -> None:
+        """Take a last line away that a power cut or a full disk has torn: it would hide all that follow."""
+        for path in (self.events, self.sites):
+            self.folder.cut(path, rounds)
 
     def say(self, site: str, what: str) -> None:
         site, what = plain(site), plain(what)
         self.tell(f"{site} {what}")
         line = {"time": round(time.time(), 1), "site": site, "what": what}
-        self.folder.append(self.folder.path / "events.jsonl", line)
+        self.folder.append(self.events, line)
 
     def note(self, line: dict[str, Any]) -> None:
-        self.folder.append(self.folder.path / "sites.jsonl", line)
+        self.folder.append(self.sites, line)
 
 
 def serve(
@@ -167,6 +173,7 @@ def serve(
     with alone_in(folder.path):
         if folder.summary.exists():
             return read_result(folder)
+        log.mend(some(terms.config.rounds))
         keep = folder.path / "server.json"
         kept = json.loads(keep.read_text())
         roster.known = {int(k): sizes for k, sizes in kept["sites"].items()}
