@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from safetensors.torch import save_file
 
 from kithkin.federation import Ledger, World
 from kithkin.methods.fedavg import Global, Own
-from kithkin.record import checkpoint
+from kithkin.record import Folder, checkpoint
 
 CPU = torch.device("cpu")
 
@@ -173,3 +174,14 @@ def test_a_file_managers_copy_is_no_checkpoint(tmp_path: Path):
     for kind in ("safetensors", "json"):
         (tmp_path / f"round-000003 (copy).{kind}").write_bytes(file(tmp_path, 3, kind).read_bytes())
     assert loaded(tmp_path) == (3, [])
+
+
+def test_a_checkpoint_is_written_after_the_disk_holds_its_rounds_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder, held = Folder(tmp_path), []
+    folder.tidy()
+    for path in (folder.metrics, folder.marks, folder.audit, folder.lists):
+        folder.append(path, {"round": 1})
+    monkeypatch.setattr(os, "fsync", lambda fd: held.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+    checkpoint.Pace(1, 0).save(folder, world(1))
+    assert held[:4] == ["metrics.jsonl", "marks.jsonl", "audit.jsonl", "lists.jsonl"]
+    assert "round-000001" in held[4]

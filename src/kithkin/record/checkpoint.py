@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World
 from kithkin.methods import STATES, entry_of
-from kithkin.record.folder import disk_errors, write_json, write_tensors, write_whole
+from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_whole
 from kithkin.record.pack import pack, unpack
 
 KEPT = 2
@@ -68,9 +68,10 @@ class Pace:
         took = expected_seconds(world) if self.took is None else self.took
         return time.monotonic() - self.since > 20 * took
 
-    def save(self, folder: Path, world: World) -> None:
+    def save(self, folder: Folder, world: World) -> None:
         began = time.monotonic()
-        save(folder, world)
+        folder.secure()
+        save(folder.checkpoints, world)
         self.saved, self.since = world.round, time.monotonic()
         self.took = self.since - began
 

@@ -171,6 +171,12 @@ class Folder:
         ):
             f.write(json.dumps(line) + "\n")
 
+    def secure(self) -> None:
+        """Have the disk hold all lines that were appended: a checkpoint without its lines is not used."""
+        for path in (self.metrics, self.marks, self.audit, self.lists):
+            with disk_errors(path, f"Mend that, then `kithkin resume {self.path}`."), path.open("rb") as f:
+                os.fsync(f.fileno())
+
     def read_lines(self, path: Path, last_round: int | None = None) -> list[dict[str, Any]]:
         """The lines of a record, up to a round; a torn or foreign line ends it."""
         lines: list[dict[str, Any]] = []

@@ -241,10 +241,10 @@ def go_on(
             world = after  # only now: a world that is saved has all its lines
             display.round(line, world.ledger.up + world.ledger.down)
             if t < rounds and pace.is_time(world):
-                pace.save(folder.checkpoints, world)
+                pace.save(folder, world)
     except (KeyboardInterrupt, StopRunError) as e:
         if world.round > pace.saved:
-            pace.save(folder.checkpoints, world)
+            pace.save(folder, world)
         if isinstance(e, KeyboardInterrupt):
             display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
         raise
@@ -263,7 +263,7 @@ def go_on(
         return finish(troupe, folder, world, metrics, marks)
     except BaseException:
         if world.round > pace.saved:
-            pace.save(folder.checkpoints, world)
+            pace.save(folder, world)
         raise
 
 
