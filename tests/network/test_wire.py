@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fake import Federation, terms_of
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common.serde import recorddict_to_proto
 
 import kithkin
@@ -270,7 +270,7 @@ def site_2_tells(federation: Federation, kind: str, change: Callable[[dict[str, 
     ("change", "why"),
     [
         (lambda lines, arrays: ([], []), "it sends 0 models"),
-        (lambda lines, arrays: (lines * 2, arrays * 2), "it sends 2 models"),
+        (lambda lines, arrays: (lines * 2, arrays * 2), "sends 2 models, where 1 may be"),
         (lambda lines, arrays: ([lines[0] | {"evidence": 2**52}], arrays), "more of its model than is so"),
         (lambda lines, arrays: ([lines[0] | {"size": 2**52}], arrays), "more of its model than is so"),
         (lambda lines, arrays: (lines, [arrays[0].astype(">f4")]), "numbers of type >f4"),
@@ -287,6 +287,26 @@ def test_a_model_too_few_or_too_many_praised_too_highly_or_back_to_front_is_left
     federation.serve()
     (what,) = [what for what in federation.said() if what.startswith("site-2 is left out")]
     assert why in what
+
+
+@pytest.mark.parametrize("kind", ["query.hello", "train.round", "evaluate.exam"])
+def test_a_model_under_many_names_is_not_unpacked_at_the_server(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    federation = Federation(tmp_path, "fixavg", rounds=1, least=2)
+    unpack, most = ArrayRecord.to_numpy_ndarrays, [0]
+
+    def counted(self: ArrayRecord) -> list[np.ndarray]:
+        most[0] = max(most[0], len(self))
+        return unpack(self)
+
+    def bomb(note: dict[str, Any], content: RecordDict) -> RecordDict:
+        one = Array(np.zeros(P, np.float32))
+        return RecordDict({"kithkin": content["kithkin"], "models": ArrayRecord({str(i): one for i in range(1000)})})
+
+    monkeypatch.setattr(ArrayRecord, "to_numpy_ndarrays", counted)
+    site_2_tells(federation, kind, bomb)
+    federation.serve()
+    assert any("sends 1000 models, where" in what for what in federation.said())
+    assert most[0] == 1
 
 
 @pytest.mark.parametrize("boast", [10**400, 2.5, True, -1, "9", None])

@@ -104,7 +104,7 @@ class Roster:
             name = seat.name if seat else name
             if reply.has_error():
                 raise RefusedError(f"It does not answer: {reply.error.reason}.", "")
-            note, _ = self.wire.open(reply.content, name)
+            note, _ = self.wire.open(reply.content, name, most=0)
             if "refused" in note:
                 raise RefusedError(str(note["refused"]), "")
             seat = seat or self._claimed(note)
@@ -202,9 +202,10 @@ class FlowerCourier:
             self._count(parcels)
         self.counts, self.seconds = {}, {}
         replies: dict[int, Reply] = {}
-        for k, (note, models) in self.ask("train.round", contents, t).items():
+        uploads = uploads_of(method)
+        for k, (note, models) in self.ask("train.round", contents, t, uploads[-1]).items():
             try:
-                replies[k] = self._reply(k, t, note, models, uploads_of(method))
+                replies[k] = self._reply(k, t, note, models, uploads)
             except RefusedError as e:
                 self._leave_out(k, t, e.problem)
                 continue
@@ -285,7 +286,7 @@ class FlowerCourier:
             able = [k for k, guest in guests.items() if not guest.lost] or list(guests)
             content = {k: self.wire.seal(self._head(k, round) | {"shown": shown}, models) for k in able}
             self.ledger = self.ledger.add({"exam": size * len(content)} if size else {})
-            for k, (note, _) in self.ask("evaluate.exam", content, round).items():
+            for k, (note, _) in self.ask("evaluate.exam", content, round, 0).items():
                 for name, values in (("val", marks.val), ("test", marks.test)):
                     mark = note.get(name)
                     if isinstance(mark, int | float) and 0 <= mark <= 1:
@@ -294,8 +295,10 @@ class FlowerCourier:
                 return marks
             pause = self._wait(pause)  # a round that nobody examines cannot be recorded
 
-    def ask(self, kind: str, contents: Mapping[int, RecordDict], round: int) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
-        """Send, and wait until all have answered or the time is up. A later answer is never looked at."""
+    def ask(
+        self, kind: str, contents: Mapping[int, RecordDict], round: int, most: int
+    ) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
+        """Send, and wait until all have answered, with `most` models each, or the time is up. A later answer is not read."""
         ttl = self.terms.deadline
         waiting: dict[str, int] = {}
         for k, content in contents.items():
@@ -313,7 +316,7 @@ class FlowerCourier:
                 try:
                     if reply.has_error():
                         raise RefusedError(f"{reply.error.reason or 'no answer'} (code {reply.error.code}).", "")
-                    note, models = self.wire.open(reply.content, self.name(k))
+                    note, models = self.wire.open(reply.content, self.name(k), most)
                     if "refused" in note:
                         if note.get("lost") is True:
                             self.roster.guests[k].cold = self.roster.guests[k].lost = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,10 +63,13 @@ class Wire:
         stamp = ConfigRecord({"note": text, "sha256": digest(text, arrays)})
         return RecordDict({"kithkin": stamp, "models": ArrayRecord(arrays)})
 
-    def open(self, content: RecordDict, sender: str) -> tuple[dict[str, Any], list[Tensor]]:
-        """The note and the models, whole vectors again, each of them checked."""
+    def open(self, content: RecordDict, sender: str, most: float = math.inf) -> tuple[dict[str, Any], list[Tensor]]:
+        """The note and the models, `most` of them, whole vectors again, each of them checked."""
         try:
-            stamp, arrays = content.config_records["kithkin"], content.array_records["models"].to_numpy_ndarrays()
+            stamp, models = content.config_records["kithkin"], content.array_records["models"]
+            if len(models) > most:  # before they are unpacked: one that travels once can have any number of names
+                raise RefusedError(f"{sender} sends {len(models)} models, where {most} may be.", "It is left out.")
+            arrays = models.to_numpy_ndarrays()
             text = str(stamp["note"])
             if digest(text, arrays) != stamp["sha256"]:
                 raise RefusedError(f"The message of {sender} was cut or altered on its way.", "It is asked again next round.")
