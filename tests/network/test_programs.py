@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from kithkin.network import commands, programs
+from kithkin.network import commands, joining, programs
 from kithkin.network.keys import make_authority
+from kithkin.network.papers import Papers, read_papers, write_papers
 from kithkin.network.terms import read_federation
 
 
@@ -87,3 +89,17 @@ def test_a_server_listens_to_its_own_machine_unless_told_otherwise_and_then_warn
     file.write_text(file.read_text().replace("127.0.0.1:9443", "0.0.0.0:8443"))
     commands.serve(file)
     assert "Beware: whoever reaches 0.0.0.0:8443 can run code here." in capsys.readouterr().out
+
+
+def test_a_sites_papers_are_written_whole_and_only_where_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(joining, "until_stopped", lambda work: None)
+    held: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: held.append(Path(os.readlink(f"/proc/self/fd/{fd}")).read_text()))
+    write_papers(tmp_path, Papers("north", "digits", server="127.0.0.1:9"))
+    paper = tmp_path / "site.toml"
+    assert held == [paper.read_text()]
+    paper.write_text("# ours\n" + paper.read_text())
+    joining.site_join(tmp_path, insecure=True)
+    assert paper.read_text().startswith("# ours")
+    joining.site_join(tmp_path, server="127.0.0.1:10", insecure=True)
+    assert read_papers(tmp_path).server == "127.0.0.1:10"

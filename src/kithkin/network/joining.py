@@ -99,7 +99,8 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
         if not (folder / "site.key").is_file():
             raise KithkinError(f"{folder} has no site.key.", "Bring it back, or make the site anew: its public key changes.")
         check_authority(Path(papers.ca))
-    write_papers(folder, papers)
+    if papers != read_papers(folder):
+        write_papers(folder, papers)
     (folder / "flower").mkdir(exist_ok=True)
     until_stopped(lambda: _join(folder, papers, insecure))
 

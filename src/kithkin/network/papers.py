@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
@@ -44,7 +45,10 @@ def read_papers(folder: Path) -> Papers:
 def write_papers(folder: Path, papers: Papers) -> None:
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in asdict(papers).items() if value is not None]
     draft = folder / ".site.toml.draft"
-    draft.write_text("".join(lines))
+    with draft.open("w") as f:
+        f.writelines(lines)
+        f.flush()
+        os.fsync(f.fileno())  # or a power cut may leave an empty file in the old one's place
     draft.replace(folder / "site.toml")
 
 
