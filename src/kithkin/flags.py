@@ -52,7 +52,7 @@ def _plain(name: str, value: Any) -> Any:
     """A value as the command line would have it: numbers of NumPy and paths of data are such in Python."""
     import numpy as np
 
-    if name in ("method", "model") and not isinstance(value, str):
+    if name in ("method", "model") and not isinstance(value, str | None):
         remedy = f"Name it, so that the run's folder tells where it is found again: {name}='file.py:NAME' or 'module:NAME'."
         raise KithkinError(f"The {name} is given as {type(value).__name__}, not by name.", remedy)
     if name == "data" and isinstance(value, Path):
