@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import kithkin
-from kithkin import cli
+from kithkin import cli, own
 from kithkin.cli import main
 from kithkin.config import RunConfig
 from kithkin.errors import KithkinError
@@ -110,6 +110,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("explain json:loads", "--method: json:loads is no method.", "docs/write-a-method.md"),
     ("compare --methods json:loads", "--method: json:loads is no method.", "docs/write-a-method.md"),
     ("run --rounds 0", "--rounds is 0", "Give another --rounds"),
+    ("run --lr inf", "--lr is inf; it must be above 0, and finite", "Give another --lr"),
     ("run --method fixprox --prox 0", "--prox is 0", "Give another --prox"),
     ("run --device banana", "no device 'banana'", "--device auto, cpu, cuda"),
     ("run --out file", "Cannot write file", "Give another --out"),
@@ -126,6 +127,16 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("data lst", "Unknown command 'lst'.", "Did you mean 'list'?"),
     ("data check digist", "'digist'", "Did you mean 'digits'?"),
 ]
+
+
+def test_a_home_folder_that_the_shell_left_as_it_is(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    (tmp_path / "me").mkdir()
+    said = kith("data", "show", "--data", "digits", "--clients=2", "--out=~/split.png")
+    assert said.code == 0, said.err
+    assert (tmp_path / "me" / "split.png").exists()
+    assert not list(Path().glob("~*"))
+    assert own.at_home("--out=a~b") == "--out=a~b"
 
 
 @pytest.mark.parametrize(("words", "problem", "remedy"), MISTAKES, ids=[words for words, _, _ in MISTAKES])

@@ -370,7 +370,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
-        _dispatch("kithkin", COMMANDS, sys.argv[1:] if argv is None else argv)
+        _dispatch("kithkin", COMMANDS, [own.at_home(word) for word in (sys.argv[1:] if argv is None else argv)])
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output, such as `head`, has seen enough

@@ -97,7 +97,7 @@ class RunConfig:
             if isinstance(value, int) and value >= MOST:
                 raise bad(name, f"{len(str(value))} digits long", f"must be below {MOST:,}")
             if value is not None and not (value > 0 and math.isfinite(value)):
-                raise bad(name, value, "must be above 0")
+                raise bad(name, value, "must be above 0, and finite" if value > 0 else "must be above 0")
         for name, low in (("sample_rate", False), ("label_ratio", True)):
             value = getattr(self, name)
             if value is not None and not (0 < value <= 1 or (low and value == 0)):

@@ -25,6 +25,12 @@ def expanded(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))
 
 
+def at_home(word: str) -> str:
+    """A word of a command line in which the shell has left `~` as it is: `--out=~/run`."""
+    flag, equals, value = word.partition("=")
+    return f"{flag}={expanded(value)}" if flag.startswith("--") and equals and value.startswith("~") else word
+
+
 def is_own(name: str) -> bool:
     """Whether it is the user's: what is built in has no colon."""
     return ":" in name
