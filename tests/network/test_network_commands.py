@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kithkin import processes
 from kithkin.cli import main
 from kithkin.errors import KithkinError
 from kithkin.network import commands, demo, joining, keys, programs
@@ -247,6 +248,27 @@ def served(path: Path) -> Path:
     (folder / "serving.json").write_text('{"pid": 1}')
     (folder / "status.json").write_text('{"pid": 1, "state": "running"}')
     return folder
+
+
+@pytest.mark.parametrize("died", ["in a power cut", "as a process whose number another has"])
+def test_a_process_that_only_has_the_number_of_a_server_that_died_is_not_taken_for_it(
+    died: str, tmp_path: Path, capsys: Capsys
+):
+    path = written(tmp_path, GOOD)
+    folder = served(path)
+    boot, began = processes.this_process()["born"].split()
+    born = f"another-boot {began}" if died == "in a power cut" else f"{boot} {int(began) - 1}"
+    for name in ("serving.json", "status.json"):
+        (folder / name).write_text(json.dumps({"pid": os.getpid(), "born": born, "state": "running"}))
+    (folder / "started.json").write_text('{"run": "x"}')
+    main(["federation", "status", str(path)])
+    assert "server down, run waiting for its server, round 0" in capsys.readouterr().out
+    assert "The server is not up." in refusal(capsys, "federation", "start", str(path))
+    main(["federation", "stop", str(path)])
+    assert "Stopped after round 0." in capsys.readouterr().out
+    (folder / "serving.json").write_text(json.dumps(processes.this_process()))
+    main(["federation", "start", str(path)])
+    assert "Started" in capsys.readouterr().out
 
 
 def test_a_file_is_served_by_one_server_alone(tmp_path: Path, capsys: Capsys):

@@ -28,6 +28,7 @@ from kithkin.network.papers import host_and_port, on_this_machine
 from kithkin.network.programs import plain, private, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.own import expanded
+from kithkin.processes import is_alive, this_process
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_json
 
@@ -95,7 +96,7 @@ def _serve(file: FederationFile, insecure: bool) -> None:
             changed = changed_at(file.path)
             if not insecure:
                 register(file)
-            write_json(file.folder / "serving.json", {"pid": os.getpid()})  # from here on sites are let in
+            write_json(file.folder / "serving.json", this_process())  # from here on sites are let in
             say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
             tried = -math.inf
             while link.poll() is None:
@@ -173,18 +174,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def at_work(file: FederationFile) -> bool:
     """Whether the run's own process is there."""
-    return status_of(file).get("state") == "running" and is_alive(status_of(file)["pid"])
+    return status_of(file).get("state") == "running" and is_alive(status_of(file))
 
 
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended; Flower does not bury its own."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's, or no /proc here
-        return True
+def is_served(file: FederationFile) -> bool:
+    """Whether a server is up, and lets sites in."""
+    return is_alive(read_json(file.folder / "serving.json"))
 
 
 def submit(file: FederationFile, insecure: bool) -> None:
@@ -270,8 +265,7 @@ def start(file: Path, follow: bool = False) -> None:
 
 
 def check_serving(file: FederationFile) -> None:
-    pid = read_json(file.folder / "serving.json").get("pid")
-    if not pid or not is_alive(pid):
+    if not is_served(file):
         raise KithkinError("The server is not up.", f"Start it with `kithkin serve {file.path}`.")
 
 
@@ -350,14 +344,13 @@ def status(file: Path) -> None:
         file: The federation's file, FEDERATION.toml.
     """
     federation = read_federation(file)
-    serving = read_json(federation.folder / "serving.json").get("pid")
-    up = bool(serving) and is_alive(serving)
     state = status_of(federation).get("state", "not started")
     if state == "running" and not at_work(federation):
         state = "waiting for its server" if wanted(federation) else "stopped"
     folder = Folder(federation.run)
     events = folder.read_lines(folder.path / "events.jsonl")
-    say(f"server {'up' if up else 'down'}, run {state}, round {rounds_of(federation)} of {federation.terms.config.rounds}")
+    up = "up" if is_served(federation) else "down"
+    say(f"server {up}, run {state}, round {rounds_of(federation)} of {federation.terms.config.rounds}")
     last: dict[str, str] = {}
     left: dict[str, int] = {}
     for event in events:

@@ -26,9 +26,10 @@ from kithkin.methods.fedavg import Global
 from kithkin.methods.um import Newest, Pool
 from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network.courier import FlowerCourier, Roster, added, without_list
-from kithkin.network.programs import FILE, FOLDER, die_with_parent, plain
+from kithkin.network.programs import FILE, FOLDER, plain
 from kithkin.network.terms import FederationFile, Terms, craft_of, read_federation, terms_from
 from kithkin.network.wire import Wire
+from kithkin.processes import die_with_parent, this_process
 from kithkin.record import Display, Folder, Result, checkpoint
 from kithkin.record.assembling import manifest_of
 from kithkin.record.folder import disk_errors, write_json
@@ -215,10 +216,10 @@ def main(grid: Grid, context: Context) -> None:
     terms = terms_from(str(context.run_config["terms"]))
     folder = Folder(file.run)
     status = file.folder / "status.json"
-    write_json(status, {"pid": os.getpid(), "state": "running"})
+    write_json(status, this_process() | {"state": "running"})
     try:
         serve(grid, terms, folder, file, Lines(""))
-        write_json(status, {"pid": os.getpid(), "state": "finished"})
+        write_json(status, this_process() | {"state": "finished"})
     except KithkinError as e:
-        write_json(status, {"pid": os.getpid(), "state": "failed", "error": str(e)})
+        write_json(status, this_process() | {"state": "failed", "error": str(e)})
         raise
