@@ -13,7 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fake import Federation, figures, terms_of
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
+from flwr.superlink.grid import http_grid
 from torch import Tensor
 
 from kithkin.federation import World
@@ -102,6 +104,37 @@ def test_who_does_not_answer_is_left_out_named_and_back_in_the_next_round(tmp_pa
     lists = federation.folder.read_lines(federation.folder.lists)
     assert [v for j, v, _ in lists[0]["helpers"][1] if j == 1] == [1]
     assert [v for j, v, _ in lists[1]["helpers"][1] if j == 1] == [2]
+
+
+@pytest.mark.parametrize("kind", ["query.hello", "train.round", "evaluate.exam"])
+def test_a_site_that_is_cut_off_while_it_sends_keeps_the_others_waiting_until_the_deadline_and_no_longer(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(courier, "GRACE", 1.5)
+    federation = Federation(tmp_path, "local", least=2, deadline=1.5, rounds=1)
+    pull, tries = federation.grid.pull_messages, [0]
+
+    def rest(name: str) -> bytes:
+        tries[0] += 1
+        assert tries[0] < 5, "it waits, and waits"
+        raise ObjectUnavailableError(name)
+
+    def cut(names: list[str]) -> list[Message]:
+        replies = pull(names)
+        asked = {m.metadata.message_id: m for m in federation.grid.sent}
+        for i, message in enumerate(asked[reply.metadata.reply_to_message_id] for reply in replies):
+            if (message.metadata.dst_node_id, message.metadata.message_type) == (102, kind) and not tries[0]:
+                try:
+                    vars(http_grid)["pull_objects"](["a part"], rest)
+                except ObjectPullError as e:
+                    replies[i] = Message(Error(3, str(e)), reply_to=message)
+        return replies
+
+    monkeypatch.setattr(federation.grid, "pull_messages", cut)
+    federation.serve()
+    assert tries[0] > 1
+    (told,) = [what for what in federation.said() if "a part" in what]
+    assert told.startswith("a newcomer is not let in" if kind == "query.hello" else "site-2 is left out of round")
 
 
 def test_a_late_answer_is_dropped(tmp_path: Path):
