@@ -21,9 +21,10 @@ from kithkin import processes
 from kithkin.cli import main
 from kithkin.errors import KithkinError
 from kithkin.network import commands, demo, joining, keys, programs
-from kithkin.network.commands import alone, check_same, init, reread
+from kithkin.network.commands import check_same, init, reread
 from kithkin.network.keys import check_public_key, check_server_papers, make_authority
-from kithkin.network.papers import host_and_port, on_this_machine, read_papers
+from kithkin.network.papers import Papers, host_and_port, on_this_machine, read_papers, write_papers
+from kithkin.network.programs import alone
 from kithkin.network.terms import FederationFile, read_federation, terms_from
 
 GOOD = """
@@ -274,7 +275,7 @@ def test_a_process_that_only_has_the_number_of_a_server_that_died_is_not_taken_f
 def test_a_file_is_served_by_one_server_alone(tmp_path: Path, capsys: Capsys):
     path = written(tmp_path, GOOD)
     folder = served(path)
-    with alone(read_federation(path)):
+    with alone(folder / ".serving", "", ""):
         for _ in range(2):
             with pytest.raises(SystemExit) as caught:
                 main(["serve", str(path), "--insecure"])
@@ -282,8 +283,20 @@ def test_a_file_is_served_by_one_server_alone(tmp_path: Path, capsys: Capsys):
             assert f"is served already by process {os.getpid()}." in capsys.readouterr().err.replace("\n", " ")
     assert (folder / "serving.json").exists()
     assert (folder / "status.json").exists()
-    with alone(read_federation(path)):
+    with alone(folder / ".serving", "", ""):
         pass
+
+
+def test_a_site_takes_part_once_at_a_time(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch):
+    joined: list[str] = []
+    monkeypatch.setattr(joining, "_join", lambda folder, papers, insecure: joined.append(papers.server))
+    write_papers(tmp_path, Papers("north", "digits", server="127.0.0.1:9"))
+    with alone(tmp_path / ".joined", "", ""):
+        told = refusal(capsys, "site", "join", str(tmp_path), "--server", "127.0.0.1:10", "--insecure")
+        assert f"{tmp_path} takes part already by process {os.getpid()}. Stop that one first." in told
+        assert read_papers(tmp_path).server == "127.0.0.1:9"
+    main(["site", "join", str(tmp_path), "--insecure"])
+    assert joined == ["127.0.0.1:9"]
 
 
 def test_a_port_that_is_taken_is_named_before_a_file_is_touched(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import secrets
 import signal
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ from kithkin.methods import entry_of
 from kithkin.network import programs
 from kithkin.network.keys import check_public_key, check_server_papers, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine
-from kithkin.network.programs import plain, private, say, until_stopped
+from kithkin.network.programs import alone, plain, private, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.own import expanded
 from kithkin.processes import is_alive, this_process
@@ -47,28 +44,11 @@ def serve(file: Path, insecure: bool = False) -> None:
     if not on_this_machine(federation.listen):
         remedy = f"Listen at {BEHIND_PROXY}, behind a proxy (docs/deploy.md)."
         say(f"Beware: whoever reaches {federation.listen} can run code here. {remedy}")
-    with alone(federation):
+    with disk_errors(federation.folder, "Mend that, then serve again."):
+        federation.folder.mkdir(parents=True, exist_ok=True)
+    remedy = "Stop that one first, or name another folder in a file of its own."
+    with alone(federation.folder / ".serving", f"{federation.path} is served already", remedy):
         until_stopped(lambda: _serve(federation, insecure))
-
-
-@contextmanager
-def alone(file: FederationFile) -> Generator[None, None, None]:
-    """One server a folder: a second one would take the first one's papers away. The system lets go if we die."""
-    path = file.folder / ".serving"
-    with disk_errors(file.folder, "Mend that, then serve again."):
-        file.folder.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a+")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            problem = f"{file.path} is served already by process {path.read_text().strip()}."
-            raise KithkinError(problem, "Stop that one first, or name another folder in a file of its own.") from None
-        except OSError:
-            pass  # a file system without locks
-        lock.truncate(0)
-        print(os.getpid(), file=lock, flush=True)
-        yield
 
 
 def checked_file(path: Path, insecure: bool) -> FederationFile:

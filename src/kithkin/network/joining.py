@@ -13,7 +13,7 @@ from kithkin.errors import KithkinError
 from kithkin.network import programs
 from kithkin.network.keys import check_authority, check_site_key, make_site_key
 from kithkin.network.papers import Papers, host_and_port, read_papers, write_papers
-from kithkin.network.programs import private, say, until_stopped
+from kithkin.network.programs import alone, private, say, until_stopped
 from kithkin.own import expanded
 
 REFUSED = b"Exit Code: 305"  # what a SuperNode says that the server does not let in; as a process it ends with 1, as ever
@@ -99,10 +99,11 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
         if not (folder / "site.key").is_file():
             raise KithkinError(f"{folder} has no site.key.", "Bring it back, or make the site anew: its public key changes.")
         check_authority(Path(papers.ca))
-    if papers != read_papers(folder):
-        write_papers(folder, papers)
-    (folder / "flower").mkdir(exist_ok=True)
-    until_stopped(lambda: _join(folder, papers, insecure))
+    with alone(folder / ".joined", f"{folder} takes part already", "Stop that one first."):
+        if papers != read_papers(folder):
+            write_papers(folder, papers)
+        (folder / "flower").mkdir(exist_ok=True)
+        until_stopped(lambda: _join(folder, papers, insecure))
 
 
 def _join(folder: Path, papers: Papers, insecure: bool) -> None:

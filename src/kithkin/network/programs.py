@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -54,6 +55,21 @@ def private() -> Generator[None, None, None]:
         yield
     finally:
         os.umask(before)
+
+
+@contextmanager
+def alone(path: Path, problem: str, remedy: str) -> Generator[None, None, None]:
+    """One process at a time: a second one would take the first one's papers away. The system lets go if we die."""
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KithkinError(f"{problem} by process {path.read_text().strip()}.", remedy) from None
+        except OSError:
+            pass  # a file system without locks
+        lock.truncate(0)
+        print(os.getpid(), file=lock, flush=True)
+        yield
 
 
 def plain(text: str, most: int = 500) -> str:
