@@ -185,3 +185,11 @@ def test_a_checkpoint_is_written_after_the_disk_holds_its_rounds_lines(tmp_path:
     checkpoint.Pace(1, 0).save(folder, world(1))
     assert held[:4] == ["metrics.jsonl", "marks.jsonl", "audit.jsonl", "lists.jsonl"]
     assert "round-000001" in held[4]
+
+
+def test_a_checkpoint_is_told_of_after_the_disk_holds_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    held: list[tuple[str, bool]] = []
+    whole = file(tmp_path, 1, "json")
+    monkeypatch.setattr(os, "fsync", lambda fd: held.append((os.readlink(f"/proc/self/fd/{fd}"), whole.exists())))
+    saved(tmp_path, 1)
+    assert held[-1] == (str(tmp_path), True)

@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,19 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         with draft.open("rb") as f:
             os.fsync(f.fileno())
         draft.replace(path)
+        hold(path.parent)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def hold(folder: Path) -> None:
+    """Have the disk hold what a folder lists: a power cut could bring the old file back, though the new one was told of."""
+    with suppress(OSError):  # a file system that does so by itself, or a folder that may not be read
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
