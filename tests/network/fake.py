@@ -103,6 +103,7 @@ class Federation:
         self.folder.path.mkdir(parents=True)
         self.kept = self.folder.path / "server.json"
         self.kept.write_text(json.dumps({"run": "r1", "secret": "s", "sites": {}}))
+        self.file: Any = None
         self.grid = FakeGrid({})
         for k in range(sites):
             self.join(k)
@@ -116,7 +117,7 @@ class Federation:
         return self.grid.nodes[100 + number]
 
     def serve(self) -> Result:
-        return serve(self.grid, self.terms, self.folder, None, Quiet())  # type: ignore[arg-type]
+        return serve(self.grid, self.terms, self.folder, self.file, Quiet())  # type: ignore[arg-type]
 
     def said(self) -> list[str]:
         return [f"{line['site']} {line['what']}" for line in self.folder.read_lines(self.folder.path / "events.jsonl")]

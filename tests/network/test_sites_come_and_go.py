@@ -344,6 +344,14 @@ def test_the_servers_record_names_the_sites_of_its_file(tmp_path: Path):
     assert company.client_names == (), "sites that are simulated have no names"
 
 
+def test_who_comes_later_is_named_in_the_record_too_and_who_left_still_is(tmp_path: Path):
+    federation = Federation(tmp_path, "local", rounds=2)
+    federation.file = SimpleNamespace(path=tmp_path / "none", sites=(Seat(0, "north"), Seat(1, "south")))
+    at_round(federation, 1, lambda: setattr(federation.file, "sites", (Seat(1, "south"), Seat(2, "west"))))
+    federation.serve()
+    assert federation.folder.read_manifest()["client_names"] == ["north", "south", "west"]
+
+
 def test_an_exam_waits_for_as_long_as_nobody_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     federation = Federation(tmp_path, "fixavg", rounds=1)
     nodes, looks = dict(federation.grid.nodes), [0]

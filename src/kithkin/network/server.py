@@ -82,6 +82,7 @@ class Company:
         if kept["sites"] != (sites := {str(k): sizes for k, sizes in roster.known.items()}):
             with disk_errors(self.kept, "Free some room."):
                 write_json(self.kept, kept | {"sites": sites})
+        self._name_all()
         if isinstance(world.server, Global):  # who has no numbers of its own any more gets all of the server's
             settled = tuple(k for k in world.server.settled if not (k in roster.guests and roster.guests[k].cold))
             return replace(world, server=replace(world.server, settled=settled))
@@ -100,6 +101,16 @@ class Company:
             models = tuple(m if j in seats else Newest(0, self.w0) for j, m in enumerate(pool.models))
             pool = replace(pool, models=models)
         return replace(world, server=with_pool(world.server, pool))
+
+    def _name_all(self) -> None:
+        """In the manifest, who came after it was written is named too; who left for good keeps its name there."""
+        folder = Folder(self.kept.parent)
+        manifest = folder.read_manifest()
+        before: list[str] = manifest["client_names"]
+        names = [old if new == str(k) else new for k, (old, new) in enumerate(zip(before, self.client_names, strict=False))]
+        if names not in ([], before):
+            with disk_errors(folder.manifest, "Free some room."):
+                write_json(folder.manifest, manifest | {"client_names": names})
 
     def trained(self, round: int, world: World) -> set[int]:
         """A cohort of those who are there, and everyone who is new."""
