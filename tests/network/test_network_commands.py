@@ -70,6 +70,7 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (('method = "um"', 'method = "fedavg-sl"'), "setting of fedavg-sl"),
         (("helpers = 2", "helpers = 9"), "--helpers"),
         (('["a", "b"]', '["a", "a"]'), "classes"),
+        (('["a", "b"]', r'["a", "b\u001b[2J"]'), r"The class 'b\x1b[2J' has control characters"),
         (('["a", "b"]', '"abc"'), "classes = 'abc'. Write it as a list"),
         (("[1, 8, 8]", '"188"'), "shape = '188'. Write it as a list"),
         (("[1, 8, 8]", "[2, 8, 8]"), "shape"),
@@ -105,6 +106,15 @@ def test_two_sites_with_the_same_number_name_or_key_are_named(twin: tuple[int, s
 def test_a_number_beyond_the_places_is_named(tmp_path: Path):
     with pytest.raises(KithkinError, match="has number 3"):
         read_federation(written(tmp_path, GOOD + "[[sites]]\nnumber = 3\nname = 'a'\n"))
+
+
+@pytest.mark.parametrize("name", ["a\x1b]0;owned\a", "b\r", "c\x9b2J", "d\n"])
+def test_a_site_takes_no_class_from_a_server_that_would_move_its_cursor(name: str, tmp_path: Path):
+    told = json.loads(read_federation(written(tmp_path, GOOD)).terms.as_text())
+    assert terms_from(json.dumps(told | {"classes": ["néoplasie", "نمی\u200cدانم"]})).classes[0] == "néoplasie"
+    with pytest.raises(KithkinError, match="has control characters") as caught:
+        terms_from(json.dumps(told | {"classes": ["a", name]}))
+    assert str(caught.value).isprintable()
 
 
 def test_a_run_keeps_its_terms_but_may_wait_longer(tmp_path: Path):

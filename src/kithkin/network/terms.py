@@ -25,6 +25,7 @@ from kithkin.network.papers import read_toml
 from kithkin.own import expanded, is_own
 
 Numbers = Literal["fp32", "fp16", "bf16"]
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 OF_ONE_MACHINE = ("data", "clients", "alpha", "label_ratio", "device", "compute", "precision", "pool", "preset")
 OF_ONE_MACHINE += ("data_folder", "save_models", "checkpoint_every", "flip")  # flip stands above [run], as true or false
 
@@ -65,6 +66,9 @@ class Terms:
             raise KithkinError(f"run is {self.run!r}, which sites would make a folder's name.", "Use letters and digits.")
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise KithkinError(f"classes are {list(self.classes)}.", "Name at least two classes, each once.")
+        for name in self.classes:  # sites' terminals will show it
+            if CONTROL.search(name):
+                raise KithkinError(f"The class {name!r} has control characters.", "Give it a name of letters and digits.")
         if len(self.shape) != 3 or self.shape[0] not in (1, 3) or not all(_is_size(n) for n in self.shape[1:]):
             remedy = f"Give [channels, height, width] with 1 or 3 channels and {SMALLEST} to {LARGEST} pixels either way."
             raise KithkinError(f"shape is {list(self.shape)}.", remedy)
