@@ -15,6 +15,7 @@ import pytest
 from invented import make_up, many_pictures
 
 from kithkin.compare import harmed, worst_decile
+from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
 from kithkin.report.figures import figures_of
@@ -114,6 +115,13 @@ def test_of_a_federation_over_the_network_is_shown_what_its_sites_tell(spread: P
     assert len(run["audit"]["error"]) == len(lines(spread / "audit.jsonl"))
     assert all(step["by_class"] == [] for step in run["audit"]["steps"])
     assert {name for name, _ in figures_of([run])} >= {"accuracy", "labels", "bytes", "helpers"}
+
+
+def test_of_a_site_is_said_where_the_record_is_and_no_data_that_its_server_names_is_looked_for(tmp_path: Path):
+    told = {"config": as_json(RunConfig(data=str(tmp_path))), "settings": {}, "site": "north"}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    (run,) = gather([tmp_path])["runs"]
+    assert run["remarks"] == ["A site keeps its own model: the record of the run is with the federation's server."]
 
 
 def test_bytes_and_formulas_end_where_the_summary_does(runs: dict[str, Path]):

@@ -89,7 +89,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
     told = {name: object_of(manifest, name) for name in ("config", "settings", "machine", "versions")}
     config = told["config"]
     lines = {
-        name: read_lines(getattr(folder, name), remarks, quiet=name == "clients" and not summary)
+        name: read_lines(getattr(folder, name), remarks, quiet="site" in manifest or (name == "clients" and not summary))
         for name in ("metrics", "marks", "audit", "lists", "clients")
     }
     rounds = next((v for v in (config.get("rounds"), summary.get("rounds")) if isinstance(v, int)), None)
@@ -294,6 +294,9 @@ def formulas(manifest: dict[str, Any], rounds: list[int]) -> dict[str, list[floa
 def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list[str]) -> dict[str, Any] | None:
     """Pictures of every client by class, dealt again from the data set; None, with a remark, where that is not to be had."""
     if not config:
+        return None
+    if "site" in manifest:
+        remarks.append("A site keeps its own model: the record of the run is with the federation's server.")
         return None
     if "terms" in manifest and manifest.get("split_hash") is None:
         remarks.append("Pictures and models stay with the sites: the split, confusion and latent features are not shown.")
