@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from kithkin.errors import KithkinError
 from kithkin.network import commands, joining, programs
 from kithkin.network.keys import make_authority
 from kithkin.network.papers import Papers, read_papers, write_papers
@@ -103,3 +107,36 @@ def test_a_sites_papers_are_written_whole_and_only_where_they_change(tmp_path: P
     assert paper.read_text().startswith("# ours")
     joining.site_join(tmp_path, server="127.0.0.1:10", insecure=True)
     assert read_papers(tmp_path).server == "127.0.0.1:10"
+
+
+def test_a_site_that_was_taken_out_of_the_file_can_be_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    commands.init(tmp_path / "f", "127.0.0.1:9")
+    path = tmp_path / "f" / "FEDERATION.toml"
+    path.write_text(path.read_text() + "\n[[sites]]\nname = 'north'\nkey = 'k y'\n")
+    file = read_federation(path)
+    file.flower.mkdir(parents=True)
+    for name in ("state.db", "state.db-wal", "registered.json"):
+        (file.flower / name).write_text("{}")
+    starts: list[list[str]] = []
+
+    def flwr(*_: Any) -> dict[str, Any]:
+        if (file.flower / "state.db").exists():
+            raise KithkinError("Flower's `supernode register` did not work: Public key already in use.", "")
+        return {"node-id": "7"}
+
+    @contextmanager
+    def running(command: list[str], *_: Any) -> Generator[Any, None, None]:
+        starts.append(command)
+        yield SimpleNamespace(poll=lambda: 0, returncode=0)
+
+    def ended(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    for name, stand_in in (("flwr", flwr), ("running", running), ("check_port", str), ("wait_for_port", lambda *_: None)):
+        monkeypatch.setattr(programs, name, stand_in)
+    monkeypatch.setattr(commands, "check_public_key", lambda *_: None)
+    monkeypatch.setattr(commands.time, "sleep", ended)
+    commands.serve(file.path)
+    assert len(starts) == 2
+    assert list(json.loads((file.flower / "registered.json").read_text()).values()) == [7]
+    assert not [*file.flower.glob("state.db*"), *file.flower.glob(commands.ANEW)]

@@ -61,11 +61,14 @@ def checked_file(path: Path, insecure: bool) -> FederationFile:
 
 
 def _serve(file: FederationFile, insecure: bool) -> None:
+    anew = file.flower / ANEW
     while True:
         programs.check_port(file.listen)  # or whoever listens there would be taken for ours
         with disk_errors(file.folder, "Mend that, then serve again."):
             file.flower.mkdir(parents=True, exist_ok=True)
             (file.folder / "serving.json").unlink(missing_ok=True)
+            for path in [*file.flower.glob("state.db*"), file.flower / "registered.json", anew] if anew.exists() else []:
+                path.unlink(missing_ok=True)
             if status_of(file).get("state") == "running":  # of a server that was killed: its process may be another's by now
                 (file.folder / "status.json").unlink()
         with (
@@ -79,7 +82,7 @@ def _serve(file: FederationFile, insecure: bool) -> None:
             write_json(file.folder / "serving.json", this_process())  # from here on sites are let in
             say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
             tried = -math.inf
-            while link.poll() is None:
+            while link.poll() is None and not anew.exists():
                 if (now := changed_at(file.path)) not in (None, changed):  # a site came, or left for good
                     changed = now
                     file = reread(file, insecure)
@@ -94,10 +97,12 @@ def _serve(file: FederationFile, insecure: bool) -> None:
                 elif not (file.folder / "started.json").exists() and at_work(file):
                     os.kill(status_of(file)["pid"], signal.SIGTERM)
                 time.sleep(0.5)
-        say(f"The server's program ended with code {link.returncode}; once more in 5 s")
-        time.sleep(5)
+        if not anew.exists():
+            say(f"The server's program ended with code {link.returncode}; once more in 5 s")
+            time.sleep(5)
 
 
+ANEW = "anew"  # a file that says that Flower's database is to be made anew
 LASTING = ("folder", "listen", "ca", "certificate", "key")  # what a server that is up keeps
 
 
@@ -131,7 +136,13 @@ def register(file: FederationFile) -> None:
     for digest in seats.keys() - registered.keys():
         key = file.flower / "site.pub"
         key.write_text(seats[digest].key + "\n")
-        answer = programs.flwr(file, False, "supernode", "register", str(key), programs.LINK, "--name", seats[digest].name)
+        try:
+            answer = programs.flwr(file, False, "supernode", "register", str(key), programs.LINK, "--name", seats[digest].name)
+        except KithkinError as e:
+            if "already in use" not in e.problem:
+                raise
+            (file.flower / ANEW).touch()  # Flower remembers keys that were taken out, and never takes one twice
+            return say(f"{plain(seats[digest].name)} was let in before, and is again: Flower starts anew.")
         registered[digest] = int(answer["node-id"])
         write_json(record, registered)
 
