@@ -405,3 +405,8 @@ def test_the_lists_of_every_evaluated_round_are_on_record(whole: Whole):
         [[h["client"], h["version"], round(h["relation"], 4)] for h in helpers] for helpers in final
     ]
     assert lines(whole("fixavg") / "lists.jsonl")[-1]["helpers"] == [[]] * 6
+
+
+def test_who_names_a_sites_folder_is_told_where_its_model_is(tmp_path: Path):
+    with pytest.raises(KithkinError, match=r"is no run.* its state/run-"):
+        Folder(tmp_path).read_manifest()

@@ -169,7 +169,8 @@ class Folder:
         try:
             return json.loads(self.manifest.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
-            raise KithkinError(f"{self.path} is no run: it has no manifest.json.", "Name the folder given to --out.") from None
+            remedy = "Name the folder given to --out, or, of a site that was evaluated, its state/run-..."
+            raise KithkinError(f"{self.path} is no run: it has no manifest.json.", remedy) from None
         except OSError as e:
             raise KithkinError(f"{self.manifest} cannot be read: {reason(e)}.", "Mend that.") from None
         except ValueError as e:
