@@ -295,6 +295,24 @@ def test_a_seed_named_twice_is_one_seed(tmp_path: Path):
     assert len(twice) == 1
 
 
+def test_a_method_named_in_two_ways_is_one_and_two_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first would count as a second seed that never differs, the second run into the folder of the first."""
+    example = Path(__file__).parents[1] / "examples" / "momentum.py"
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(example, tmp_path / folder)
+    monkeypatch.chdir(tmp_path / "here")
+
+    def cells(*methods: str, alphas: tuple[float, ...] = (5.0,)) -> list[compare.Cell]:
+        return compare.cells_of(methods, alphas, [0], tmp_path / "out", lambda method: settle({"method": method}))
+
+    assert len(cells("momentum:FEDAVGM", "momentum.py:FEDAVGM")) == 1
+    with pytest.raises(KithkinError, match=r"here/momentum.py:FEDAVGM at 5.0 would both be .*momentum\.FEDAVGM-a5-s0"):
+        cells("momentum:FEDAVGM", "../there/momentum.py:FEDAVGM")
+    with pytest.raises(KithkinError, match="would both be"):
+        cells("um", alphas=(0.12345671, 0.12345672))
+
+
 def test_a_flag_takes_what_any_of_its_methods_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """`local` is asked first and has no such objective: it is the one to complain."""
     tiny = ["--alphas", "0.5", "--clients", "6", "--rounds", "1", "--epochs", "1", "--width", "2", "--jobs", "1"]

@@ -344,15 +344,19 @@ def cells_of(
     settle: Callable[[str], tuple[RunConfig, Any]],
 ) -> list[Cell]:
     """Every cell, alpha by alpha; `settle` gives a method's config and settings."""
-    methods, alphas, seeds = list(dict.fromkeys(methods)), list(dict.fromkeys(alphas)), list(dict.fromkeys(seeds))
+    methods = list(dict.fromkeys(map(own.whole, methods)))
+    alphas, seeds = list(dict.fromkeys(alphas)), list(dict.fromkeys(seeds))
     if not (methods and alphas and seeds):
         raise KithkinError("There is nothing to compare.", "Name at least one of --methods, --alphas and --seeds.")
-    cells: list[Cell] = []
+    cells: dict[Path, Cell] = {}
     for alpha in alphas:
         for method in methods:
             config, settings = settle(method)
             check(settings, resolved(replace(config, alpha=alpha).checked()).clients or 0)  # before hours are spent
             for seed in seeds:
-                this = replace(config, alpha=alpha, seed=seed)
-                cells.append(Cell(this, settings, out / folder_name(method, "", alpha, seed)))
-    return cells
+                folder = out / folder_name(method, "", alpha, seed)
+                if folder in cells:
+                    problem = f"{method} at alpha {alpha} and {cells[folder].config.method} at {cells[folder].config.alpha}"
+                    raise KithkinError(f"{problem} would both be {folder}.", "Rename one's file, or give it another --out.")
+                cells[folder] = Cell(replace(config, alpha=alpha, seed=seed), settings, folder)
+    return list(cells.values())
