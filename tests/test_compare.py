@@ -405,6 +405,8 @@ def test_a_terminal_of_80_columns_shows_all_figures(monkeypatch: pytest.MonkeyPa
     out = capsys.readouterr().out
     assert "…" not in out
     assert "fixavg-ft   0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in out
+    compare.print_table([replace(compare.Row("um", 0.5, 1, *[0.5] * 10), **long | {"method": "momentum:FEDAVGM"})])
+    assert "0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in capsys.readouterr().out, "the name folds"
 
 
 def test_flags_mean_one_thing_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -296,7 +296,7 @@ def print_table(table: Sequence[Row], folder: Path | None = None) -> None:
     title = f"mean over {' to '.join(map(str, seeds[:: len(seeds) - 1 or 1]))} seed{'s' * (seeds[-1] > 1)}"
     screen = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for i, head in enumerate(HEADS):
-        screen.add_column(head, justify="right" if i else "left", no_wrap=True)
+        screen.add_column(head, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")  # a name gives way to figures
     for before, row in zip([None, *table], table, strict=False):
         if before and before.alpha != row.alpha:
             screen.add_section()
