@@ -25,6 +25,7 @@ CASES = [
     ("kithkin explain lg", {"lg-fedavg"}),
     ("kithkin completion z", {"zsh"}),
 ]
+APART = [("kithkin run --compute =", {"auto", "eager", "workers", "graphs"}), ("kithkin run --compute = ea", {"eager"})]
 
 
 pytestmark = pytest.mark.xdist_group("completion")  # the scripts are made once
@@ -50,7 +51,7 @@ def said_by(shell: str, script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("line", "expected"), CASES)
+@pytest.mark.parametrize(("line", "expected"), [*CASES, *APART])  # bash takes --flag=value apart
 def test_bash(scripts: Path, line: str, expected: set[str]):
     words = " ".join(f"'{word}'" for word in line.split(" "))
     ask = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _kithkin; printf "%s\\n" "${{COMPREPLY[@]}}"'

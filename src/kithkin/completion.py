@@ -24,6 +24,7 @@ _kithkin() {{
         case "${{COMP_WORDS[i]}}" in -*) flag=${{COMP_WORDS[i]}} ;; esac
     done
     COMPREPLY=()
+    if [[ $cur == "=" ]]; then cur=""; fi  # after --flag= bash takes the sign for the word
     case "$cur" in
         -*) ;;
         *)
