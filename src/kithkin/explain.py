@@ -96,12 +96,12 @@ def traffic(method: Method, config: RunConfig, layout: Layout) -> list[tuple[str
 def amount(size: float) -> str:
     """Bytes as people read them.
 
-    >>> amount(1234567)
-    '1.23 MB'
+    >>> amount(1234567), amount(999600)
+    ('1.23 MB', '1 MB')
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
+        if size < 999.5 or unit == "GB":  # which three digits do not round to a thousand
+            return f"{size:.3g} {unit}" if size < 999.5 else f"{size:,.0f} {unit}"
         size /= 1000
     raise AssertionError
 
