@@ -173,3 +173,13 @@ def test_the_server_answers_this_machine_alone_and_only_with_news(runs: dict[str
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_tab_that_is_closed_before_its_answer_prints_no_traceback(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    with server_for([runs["um"]], 0) as server:
+        for error, told in ((BrokenPipeError(), False), (ConnectionResetError(), False), (ValueError(), True)):
+            try:
+                raise error
+            except Exception:
+                server.handle_error(None, ("127.0.0.1", 1))
+            assert ("Traceback" in capsys.readouterr().err) == told

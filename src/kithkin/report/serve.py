@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -50,6 +51,12 @@ class News:
             return self.data
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a tab that was closed before it had its answer
+            super().handle_error(request, client_address)
+
+
 def server_for(paths: Sequence[Path], port: int) -> ThreadingHTTPServer:
     """A server on localhost. Port 0 takes any that is free."""
     news = News(paths)
@@ -84,6 +91,6 @@ def server_for(paths: Sequence[Path], port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None: ...
 
     try:
-        return ThreadingHTTPServer((HERE, port), Handler)
+        return Server((HERE, port), Handler)
     except (OSError, OverflowError) as e:
         raise KithkinError(f"Port {port} cannot be used ({e}).", "Give another --port; 0 takes any that is free.") from None
