@@ -461,6 +461,8 @@ def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
         assert tab.inner_text("#chosen") == "Client 5"
         assert tab.inner_text("output[for=step]") == "round 8"
         assert tab.locator("#curve tbody tr").count() == 4
+        focused = tab.evaluate("[document.activeElement.localName, document.activeElement.closest('figure')?.id]")
+        assert focused == ["summary", "curve"], "the keyboard goes on where it was"
         assert not tab.is_visible("#lost")
         server.shutdown()
         server.server_close()

@@ -182,7 +182,9 @@ function settings() {
 // ---------------------------------------------------------------- the whole
 /** Draw everything anew; focus, place and open tables stay. */
 function render() {
-  const focused = document.activeElement?.id, y = scrollY;
+  const focused = document.activeElement, home = focused?.closest("[id]")?.id, y = scrollY; // what has no id: by its place there
+  const inside = box => box ? [...box.querySelectorAll(focused.localName)] : [];
+  const place = inside(document.getElementById(home)).indexOf(focused);
   const open = [...document.querySelectorAll("[id]:has(> details[open])")].map(card => card.id);
   cards = [];
   state.run = Math.min(state.run, DATA.runs.length - 1);
@@ -194,7 +196,8 @@ function render() {
     ...DATA.runs.map((r, i) => h("option", { value: i, selected: i === state.run }, r.name)));
   redraw();
   for (const id of open) document.querySelector(`#${id} details`)?.setAttribute("open", "");
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  const box = document.getElementById(home);
+  (inside(box)[place] ?? box)?.focus({ preventScroll: true });
   scrollTo({ top: y, behavior: "instant" });
   followSections(parts);
   document.documentElement.dataset.ready = "";
