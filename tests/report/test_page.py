@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented import make_up
+from invented import make_up, many_pictures
 
 from kithkin.report import gather, page, write_page
 from kithkin.report.serve import server_for
@@ -156,6 +156,15 @@ def test_rounds_have_whole_ticks_and_a_best_value_has_a_second_beside_it(view: A
     heads = tab.eval_on_selector_all("#headline thead th", "all => all.map(x => x.textContent)")
     best = tab.eval_on_selector_all("#headline td.best", "all => all.map(x => x.cellIndex)")
     assert {heads[i] for i in best} == {"test", "best of any round", "worst 10%", "variance"}
+
+
+def test_no_run_is_the_best_beside_runs_on_other_data(view: Any, runs: dict[str, Path], tmp_path: Path):
+    other = make_up(tmp_path / "other", data=str(many_pictures(tmp_path / "many.npz", 600)))
+    write_page([runs["um"], other], tmp_path / "two.html", models=False)
+    tab = view(tmp_path / "two.html")
+    assert tab.locator("#headline tbody tr").count() == 2
+    assert tab.locator("#headline td.best").count() == 0
+    assert "the best on its data." in tab.inner_text("#headline .note")
 
 
 def test_numbers_are_there_as_a_table(view: Any, both: Path):

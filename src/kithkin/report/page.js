@@ -14,7 +14,7 @@ function overview() {
   const far = `${run.done} of ${run.rounds || "?"}`;
   const progress = !going ? one ? "Finished" : `${runs.length} runs` : !one ? `${going} of ${runs.length} runs not finished`
     : followed ? `Round ${far}` : run.done ? `Not finished: round ${far}` : "Not finished: before the first round";
-  const means = DATA.comparison?.some(row => row.seeds > 1);
+  const means = DATA.comparison?.some(row => row.seeds > 1), differ = name => new Set(runs.map(r => r.config[name])).size > 1;
   return h("div", { id: "overview" },
     h("div", { class: "lead" },
       h("div", { class: `state ${!going ? "" : followed ? "going" : "stopped"}`, id: "state" }, progress),
@@ -27,7 +27,7 @@ function overview() {
       h("p", { class: "note" }, "Accuracy is that of each client's own model on its own test pictures, at the round of best mean "
         + `validation accuracy${means ? " (± standard deviation over seeds)" : ""}. Harmed: clients that end more than `
         + `${100 * DATA.harm} points below training alone. Label error: wrong pseudo labels in the last round. `
-        + `Coloured: the best${new Set(runs.map(r => r.config.alpha)).size > 1 ? " at its alpha" : ""}.`)));
+        + `Coloured: the best${differ("data") ? " on its data" : ""}${differ("alpha") ? " at its alpha" : ""}.`)));
 }
 const named = (runs, most) => runs.slice(0, most).map(r => r.name).join(" · ")
   + (runs.length > most ? ` and ${runs.length - most} more` : "");
@@ -73,8 +73,9 @@ function standings(rows) {
     ["label error", "label_error", pct, 0], ["coverage", "coverage", percent, 0], ["moved", "megabytes", mb, 0],
     ["time", "seconds", time, 0], ["seeds", "seeds", count, 0],
   ].filter(([, key]) => rows.some(row => there(row[key])));
+  const kind = ({ like, alpha }) => `${alpha} ${like?.config.data}`; // only of one kind can one be the best
   const isBest = (row, key, sign) => {
-    const all = rows.filter(other => other.alpha === row.alpha).map(other => other[key]).filter(there);
+    const all = rows.filter(other => kind(other) === kind(row)).map(other => other[key]).filter(there);
     return sign && all.length > 1 && there(row[key]) && all.every(other => sign * row[key] >= sign * other);
   };
   const cell = (row, [, key, format, sign]) =>
@@ -83,7 +84,7 @@ function standings(rows) {
   return region("Headline numbers", h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, rows[0].seeds ? "method" : "run"),
       columns.map(([name]) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map((row, i) => h("tr", { class: i && rows[i - 1].alpha !== row.alpha ? "apart" : null },
+    h("tbody", {}, rows.map((row, i) => h("tr", { class: i && kind(rows[i - 1]) !== kind(row) ? "apart" : null },
       h("th", { scope: "row" }, mark(row), row.name), columns.map(column => cell(row, column)))))));
 }
 
