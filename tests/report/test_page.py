@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented import make_up, many_pictures
+from invented import make_up, many_pictures, write_lines
 
 from kithkin.report import gather, page, write_page
 from kithkin.report.serve import server_for
@@ -69,6 +69,11 @@ def comparison(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     out = tmp_path_factory.mktemp("page") / "comparison.html"
     write_page([compared], out, models=False)
     return out
+
+
+def written(folder: Path, *runs: Path) -> Path:
+    write_page(runs, folder / "page.html", models=False)
+    return folder / "page.html"
 
 
 def figures(tab: Any) -> dict[str, str]:
@@ -160,11 +165,18 @@ def test_rounds_have_whole_ticks_and_a_best_value_has_a_second_beside_it(view: A
 
 def test_no_run_is_the_best_beside_runs_on_other_data(view: Any, runs: dict[str, Path], tmp_path: Path):
     other = make_up(tmp_path / "other", data=str(many_pictures(tmp_path / "many.npz", 600)))
-    write_page([runs["um"], other], tmp_path / "two.html", models=False)
-    tab = view(tmp_path / "two.html")
+    tab = view(written(tmp_path, runs["um"], other))
     assert tab.locator("#headline tbody tr").count() == 2
     assert tab.locator("#headline td.best").count() == 0
     assert "the best on its data." in tab.inner_text("#headline .note")
+
+
+def test_a_run_without_validation_pictures_says_so(view: Any, runs: dict[str, Path], tmp_path: Path):
+    assert "at the best validation round" in view(written(tmp_path, runs["um"])).inner_text("#headline")
+    folder = Path(shutil.copytree(runs["um"], tmp_path / "um"))
+    marks = [json.loads(line) for line in (folder / "marks.jsonl").read_text().splitlines()]
+    write_lines(folder / "marks.jsonl", [line | {"val": [None] * len(line["val"])} for line in marks])
+    assert "at the last round: nobody has validation pictures" in view(written(tmp_path, folder)).inner_text("#headline")
 
 
 def test_numbers_are_there_as_a_table(view: Any, both: Path):

@@ -49,14 +49,16 @@ function chip({ run: { group }, colour, style }) {
     glyph("dot", colour, style), group);
   return button;
 }
-function tiles({ headline: n, audit, cost, machine }) {
+function tiles({ headline: n, curve, audit, cost, machine }) {
+  const at = curve && !curve.val.some(there) ? "the last round: nobody has validation pictures"
+    : `the best validation round (${n.round})`;
   const tile = (name, value, note) => {
     const [number, unit] = value.split(" ");
     const figure = h("dd", {}, number, unit && h("small", {}, ` ${unit}`));
     return h("div", { class: "tile" }, h("dt", {}, name), figure, h("dd", { class: "note" }, note));
   };
   return h("dl", { class: "tiles", id: "headline" },
-    tile("Test accuracy", pct(n.test), there(n.round) ? `mean over clients, at the best validation round (${n.round})` : ""),
+    tile("Test accuracy", pct(n.test), there(n.round) ? `mean over clients, at ${at}` : ""),
     tile("Worst tenth of clients", pct(n.worst_decile), `variance over clients ${variance(n.variance)}`),
     audit && tile("Label error in the last round", pct(n.label_error),
       `wrong pseudo labels; ${percent(n.coverage)} of the pictures got one`),
