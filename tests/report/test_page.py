@@ -179,6 +179,15 @@ def test_a_run_without_validation_pictures_says_so(view: Any, runs: dict[str, Pa
     assert "at the last round: nobody has validation pictures" in view(written(tmp_path, folder)).inner_text("#headline")
 
 
+def test_what_many_runs_lack_is_said_once(view: Any, compared: Path, tmp_path: Path):
+    home = Path(shutil.copytree(compared, tmp_path / "compared"))
+    for path in home.glob("um-*/lists.jsonl"):
+        path.unlink()
+    told = view(written(tmp_path, home)).locator("#remarks li").all_inner_texts()
+    names = "um a5 s0 · um a5 s1 · um a5 s2 · um a0.5 s0 and 2 more"
+    assert told == [f"{names}: lists.jsonl is missing; the figures made from it are left out."]
+
+
 def test_numbers_are_there_as_a_table(view: Any, both: Path):
     tab = view(both)
     tab.click("#bytes summary")

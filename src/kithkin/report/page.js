@@ -9,8 +9,10 @@ function overview() {
     there(c.alpha) && `alpha ${c.alpha}`, rounds && plural(rounds, "round"), there(c.seed) && `seed ${c.seed}`,
   ];
   const common = facts(run).filter((fact, i) => fact && runs.every(r => facts(r)[i] === fact));
-  const remarks = runs.flatMap(r => [!followed && r.unfinished, ...r.remarks].filter(Boolean)
-    .map(text => one ? text : `${r.name}: ${text}`));
+  const saying = new Map(); // runs by their remark: of a comparison without its data all have the same
+  for (const r of runs) for (const text of [!followed && r.unfinished, ...r.remarks].filter(Boolean))
+    saying.set(text, [...saying.get(text) || [], r]);
+  const remarks = [...saying].map(([text, of]) => one ? text : `${named(of, 4)}: ${text}`);
   const far = `${run.done} of ${run.rounds || "?"}`;
   const progress = !going ? one ? "Finished" : `${runs.length} runs` : !one ? `${going} of ${runs.length} runs not finished`
     : followed ? `Round ${far}` : run.done ? `Not finished: round ${far}` : "Not finished: before the first round";
