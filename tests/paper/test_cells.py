@@ -297,6 +297,10 @@ def test_a_claim_is_renewed_while_its_run_goes_on(tmp_path: Path, monkeypatch: p
     clock[0] = cells.RENEWAL
     sign(timed)
     assert lock.stat().st_mtime > 0
+    lock.unlink()  # by another machine, which took the claim over while this one slept
+    clock[0] *= 2
+    sign(timed)
+    assert not lock.exists()
 
 
 def test_a_warm_up_ends_with_the_budget(tmp_path: Path):

@@ -360,7 +360,8 @@ class Timed:
         if time.monotonic() >= self.until:
             raise OutOfTimeError
         if time.monotonic() >= self.renewed + RENEWAL:
-            os.utime(self.lock)
+            with suppress(FileNotFoundError):  # taken over while this machine slept, and done with
+                os.utime(self.lock)
             self.renewed = time.monotonic()
 
     def say(self, text: str) -> None:
