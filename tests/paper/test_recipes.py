@@ -213,6 +213,7 @@ def test_costs_are_shares_of_the_most_expensive(tmp_path: Path):
         if cell.column in (1, 20):
             put(cell, tmp_path, moved=4_000_000 if cell.column == 1 else 1_000_000)
     text = text_of("refresh-period", tmp_path)
+    assert "Test accuracy at the round of best mean validation accuracy; cost: bytes moved" in text
     assert row(text, "20")[4:] == ["25.0 (n 1)", "12.00", "+13.0"]
     assert row(text, "5")[4:] == ["", "26.00", ""]
 

@@ -129,7 +129,8 @@ def sweep_draw(name: str, letter: str, whole: float, grid: Grid, plan: Plan) -> 
         best, largest = (measured(grid, "um", value, measure) for measure in (at_best, best_of_any))
         lines.append([f"{value:g}", *beside(best, accuracy, alone), here(largest), *beside(share, cost, alone)])
     heads = [letter, *heads_beside("accuracy (%)", alone), "largest of any round", *heads_beside("cost (%)", alone)]
-    return [f"Accuracy as above; cost: bytes moved, as a share of those with {letter} = {whole:g}.", table(heads, lines)]
+    words = "Test accuracy at the round of best mean validation accuracy; cost: bytes moved, as a share of those with"
+    return [f"{words} {letter} = {whole:g}.", table(heads, lines)]
 
 
 # (27) to (29)
