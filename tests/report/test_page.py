@@ -380,8 +380,11 @@ def test_names_are_shown_and_keep_to_their_place(view: Any, runs: dict[str, Path
     run["client_names"] = [f"{LONG} {k}" for k in range(12)]
     run["split"]["classes"] = [f"{LONG} {c}" for c in range(10)]
     run["config"]["alpha"] = "given"
+    run["client_names"][1] = "aclinic" * 20
+    run["features"] = {"model_of": 1, "x": [0, 1, 2], "y": [2, 0, 1], "class": [0, 1, 9], "client": [0, 1, 2]}
     (tmp_path / "page.html").write_text(page(data), encoding="utf-8")
     tab = view(tmp_path / "page.html", 390)
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "captions break a word that is too long"
     assert "12 clients, as given" in tab.inner_text(".lead")
     assert all("mostly" in tab.inner_text(f"#{figure} .key") for figure in ("graph", "by-helper"))
     for figure in ("graph", "split"):
