@@ -105,6 +105,11 @@ def test_mistakes_end_with_code_2(tmp_path: Path, runs: dict[str, Path]):
     assert not (tmp_path / "tables").exists()
 
 
+def test_the_tables_of_a_comparison_are_those_of_its_runs(compared: Path, capsys: pytest.CaptureFixture[str]):
+    fails("export-metrics", str(compared))
+    assert "Name the folder of a single run; a comparison has one for each." in capsys.readouterr().err
+
+
 def test_tables_have_every_round_and_client(runs: dict[str, Path], tmp_path: Path):
     main(["export-metrics", str(runs["um"]), "--out", str(tmp_path)])
     tables = {path.stem: list(csv.DictReader(path.read_text("utf-8").splitlines())) for path in tmp_path.glob("*.csv")}

@@ -20,7 +20,7 @@ Rows = list[dict[str, Any]]
 def tables_of(path: Path, remarks: list[str]) -> dict[str, Rows]:
     """rounds (a row a round), marks (a row a round and client), labels, helpers (a row a list entry), clients."""
     if not is_run(path):
-        raise KithkinError(f"{path} is no run.", "Name the folder given to --out.")
+        raise KithkinError(f"{path} is no run.", "Name the folder of a single run; a comparison has one for each.")
     folder = Folder(path)
 
     def rows(name: str, of: Any) -> Rows:
