@@ -88,6 +88,8 @@ def test_the_command_explains_every_method(method: str, capsys: pytest.CaptureFi
         ("lg-fedavg --fedavg-rounds 30 --rounds 30", "or it is FedAvg"),
         ("fixagv", "Did you mean 'fixavg'?"),
         ("", "No method is named"),
+        ("--data digits fedper", "It comes first"),
+        ("fedper --method um", "--method is um beside fedper"),
     ],
 )
 def test_what_would_be_a_no_op_is_refused_and_why(words: str, problem: str, capsys: pytest.CaptureFixture[str]):

@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import field, fields, make_dataclass, replace
+from dataclasses import field, fields, make_dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -51,11 +51,11 @@ def _explain(argv: Sequence[str]) -> None:
     if not argv or argv[0].startswith("-"):
         print(f"usage: kithkin explain METHOD [flags of kithkin run]\n\n{_explain.__doc__}")
         print("\nfor example: kithkin explain fedper --data digits --personal-layers 2")
-        if not argv:
-            raise KithkinError("No method is named.", "`kithkin methods` lists them.")
+        if argv[:1] not in (["-h"], ["--help"]):
+            raise KithkinError("No method is named.", "It comes first; `kithkin methods` lists them.")
         return
     args, settings = parse(f"kithkin explain {argv[0]}", _explain.__doc__ or "", argv[0], argv[1:], [])
-    explain(replace(args.run, method=argv[0]), settings)
+    explain(args.run, settings)
 
 
 def _compare(argv: Sequence[str]) -> None:

@@ -86,6 +86,8 @@ def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[
         "Args", [("run", RunConfig, default), (group, type(settings), field(default=settings)), *more], frozen=True
     )
     args: Any = tyro.cli(Args, prog=prog, description=about, args=argv, config=FLAT)
+    if args.run.method != name:
+        raise KithkinError(f"--method is {args.run.method} beside {name}.", "Name one method.")
     return args, getattr(args, group)
 
 
