@@ -28,7 +28,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def embedded(text: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    found = re.search(r'<script type="application/json" id="gathered">(.*?)</script>', text, re.S)
     assert found
     return json.loads(found[1])
 

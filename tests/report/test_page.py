@@ -88,6 +88,8 @@ def test_every_figure_is_drawn_and_told_in_words(view: Any, both: Path, width: i
     assert set(figures(tab).values()) == {"yes"}
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert tab.evaluate("document.documentElement.dataset.theme") == scheme
+    ids = tab.eval_on_selector_all("[id]", "all => all.map(x => x.id)")
+    assert len(ids) == len({*ids})
     for label in tab.eval_on_selector_all("[data-figure] svg[role=img]", "all => all.map(x => x.getAttribute('aria-label'))"):
         assert len(label) > 20
         assert "undefined" not in label + tab.inner_text("main")

@@ -2,7 +2,7 @@
 // What every figure is made of: nodes, numbers, axes, tooltips, cards.
 // Text from the data only ever becomes text nodes, never markup.
 
-let DATA = JSON.parse(document.getElementById("data").textContent);
+let DATA = JSON.parse(document.getElementById("gathered").textContent);
 const state = { run: 0, hidden: new Set(), client: null, step: null, audit: -1, x: "ratio", y: "test", greedy: null };
 const SVG = "http://www.w3.org/2000/svg";
 const main = document.getElementById("main"), tip = document.getElementById("tip");
