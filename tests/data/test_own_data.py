@@ -130,17 +130,17 @@ def test_an_npz_may_say_whose_its_pictures_are(clients, tmp_path):
 
 
 def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
-    for place, pictures in {"south/owl": 2, "south/cat": 3, "north/cat": 3}.items():
+    for place, pictures in {"south/owl": 2, "south/cat": 3, "north/owl": 3}.items():
         (tmp_path / place).mkdir(parents=True)
         for i in range(pictures):
             Image.fromarray(GREY[i]).save(tmp_path / place / f"{i}.png")
     dataset = load(str(tmp_path))
-    assert (dataset.classes, dataset.labels.tolist()) == (("cat", "owl"), [0, 0, 0, 0, 0, 0, 1, 1])
+    assert (dataset.classes, dataset.labels.tolist()) == (("cat", "owl"), [1, 1, 1, 0, 0, 0, 1, 1])
     assert dataset.owners is not None
     assert dataset.owners.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
     assert dataset.clients == ("north", "south")
     assert clients_in(tmp_path) == 2
-    assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/cat/2.png", "south/cat/0.png"]
+    assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/owl/2.png", "south/cat/0.png"]
     (tmp_path / "north" / "notes.txt").touch()
     assert clients_in(tmp_path) == 2
     (tmp_path / "empty").mkdir()
@@ -221,8 +221,8 @@ def picture_folder(path, mode="RGB", size=(10, 8)):
     return path
 
 
-@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)])
-def test_folder_of_pictures(mode, channels, tmp_path):
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)])
+def test_folder_of_pictures(mode, channels, tmp_path, monkeypatch):
     picture_folder(tmp_path, mode)
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "cat" / ".DS_Store").write_bytes(b"junk")
@@ -233,6 +233,8 @@ def test_folder_of_pictures(mode, channels, tmp_path):
     assert dataset.classes == ("cat", "dog")
     assert dataset.name == tmp_path.name
     assert not dataset.flip
+    monkeypatch.chdir(tmp_path)
+    assert load(".").name == tmp_path.name
 
 
 def test_pixels_keep_their_places_and_first_picture_sets_the_mode(tmp_path):
