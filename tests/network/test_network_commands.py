@@ -68,6 +68,7 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (("rounds = 4", 'rounds = 4\nflip = "yes"'), "'flip'"),
         (("rounds = 4", "runds = 4"), "runds"),
         (('method = "um"', 'method = "fedavg-sl"'), "setting of fedavg-sl"),
+        (("rounds = 4", 'rounds = 4\nmodel = "mine:net"'), "mine:net is not of kithkin"),
         (("helpers = 2", "helpers = 9"), "--helpers"),
         (('["a", "b"]', '["a", "a"]'), "classes"),
         (('["a", "b"]', r'["a", "b\u001b[2J"]'), r"The class 'b\x1b[2J' has control characters"),
@@ -437,6 +438,18 @@ def test_what_a_federation_writes_is_for_its_owner_alone(tmp_path: Path, monkeyp
     found = [p for home in ("site", "f") for p in (tmp_path / home, *(tmp_path / home).rglob("*")) if p != path]
     assert {"site.toml", "state", "flower", "server.json", ".serving", "started.json"} <= {p.name for p in found}
     assert [p for p in found if p.stat().st_mode & 0o077] == []
+
+
+def test_a_secret_is_its_owners_alone_whatever_the_umask_and_is_never_replaced(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        keys.write_secret(tmp_path / "site.key", b"mine")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "site.key").st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        keys.write_secret(tmp_path / "site.key", b"another's")
+    assert (tmp_path / "site.key").read_bytes() == b"mine"
 
 
 def test_a_federation_folder_has_an_authority_whose_key_is_secret(tmp_path: Path):
