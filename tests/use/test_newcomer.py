@@ -16,7 +16,9 @@ import kithkin
 from kithkin.data import Dataset, load
 from kithkin.errors import KithkinError
 from kithkin.methods.base import SERVER
-from kithkin.use.joining import Joined, join, share_of
+from kithkin.record import Folder
+from kithkin.use import joining
+from kithkin.use.joining import Joined, join, share_of, write_newcomer
 
 Finished = Callable[[str], Path]
 ROWS = np.random.default_rng(3).permutation(1797)[:40]
@@ -76,6 +78,9 @@ def test_a_newcomer_gets_a_folder_that_answers_votes_and_is_exported(finished: F
     client = kithkin.load("new").client()
     assert client.number == 6
     (line,) = map(json.loads, Path("new/clients.jsonl").read_text().splitlines())
+    others = [h for h in line["helpers"] if h["client"] != 6]
+    assert "\nhelpers " + ", ".join(f"{h['client']} ({h['relation']:.2f})" for h in others) + "\n" in out
+    assert ("Kept is the model trained alone" in out) == (about["kept"] == "alone")
     assert (line["labelled"], line["unlabelled"], line["val"], line["test"]) == (8, 20, 4, 8)
     share, data = share_of(forty().labels, 0.3, 0), forty()
     answers = client.predict(data.images[share.test], vote=True)
@@ -117,6 +122,42 @@ def test_the_model_trained_alone_is_kept_where_it_validates_better():
     assert joined((None, None), (None, None)).gain is None
 
 
+@pytest.mark.parametrize(("val", "kept"), [(0.5, "helped"), (0.25, "alone")])
+def test_the_model_that_is_kept_is_the_one_that_is_told_of(finished: Finished, tmp_path: Path, val: float, kept: str):
+    run = kithkin.load(finished("um"))
+    joined = replace(join(run, forty(), rounds=1), marks=(val, 0.75), marks_alone=(0.5, 1.0))
+    write_newcomer(Folder(tmp_path), run, "digits", joined)
+    client = kithkin.load(tmp_path).client()
+    assert torch.equal(client.weights[0], getattr(joined, kept))
+    assert (client.run.manifest["newcomer"]["kept"], client.run.manifest["newcomer"]["gain"]) == (kept, -0.25)
+    line = client.run.lines[6]
+    assert (line["val_accuracy"], line["test_accuracy"]) == ((val, 0.75) if kept == "helped" else (0.5, 1.0))
+
+
+@pytest.mark.parametrize("method", ["um", "um-plus"])
+def test_it_trains_as_long_alone_as_with_helpers(finished: Finished, monkeypatch: pytest.MonkeyPatch, method: str):
+    """Three rounds of two epochs, at a rate of 0.02; UM+ has them in one pass, at a rate that is told by the run."""
+    visits, tuned, trained = joining.visits, joining.tuned, []
+
+    def visited(um: Any, *about: Any) -> Any:
+        trained.append((about[-1], um.recipe.epochs, um.recipe.lr, um.warmup_epochs))
+        return visits(um, *about)
+
+    def in_one_pass(plus: Any, *about: Any) -> Any:
+        trained.append((1, plus.tune.epochs, plus.tune.lr, plus.um.warmup_epochs))
+        return tuned(plus, *about)
+
+    monkeypatch.setattr(joining, "visits", visited)
+    monkeypatch.setattr(joining, "tuned", in_one_pass)
+    run = kithkin.load(finished(method))
+    run.manifest["settings"] |= {"tune_lr": 0.25} if method == "um-plus" else {}
+    joined = join(run, forty(), 0.3, rounds=3, epochs=2, lr=0.02)
+    assert trained == [(3, 2, 0.02, 1) if method == "um" else (1, 6, 0.005, 1), (3, 2, 0.02, 1)]
+    if method == "um-plus":
+        counts = np.bincount(forty().labels[joined.share.labelled], minlength=10) + run.manifest["settings"]["smoothing"]
+        assert joined.shift == pytest.approx(np.log(counts / counts.mean()), abs=1e-5)
+
+
 def test_without_labels_it_is_helped_and_says_that_nothing_can_be_told(finished: Finished, kith: Any):
     code, out, _ = kith("newcomer", finished("um"), "--data", saved(np.full(40, -1)), "--rounds", 1, "--out", "new")
     assert code == 0
@@ -152,9 +193,16 @@ def test_mistakes_leave_no_model(finished: Finished, kith: Any, method: str, wor
     assert not (Path("new").exists() and list(Path("new").iterdir()))
 
 
-def test_a_data_set_with_other_classes_is_refused(finished: Finished, monkeypatch: pytest.MonkeyPatch):
-    from kithkin.use import joining
-
-    monkeypatch.setattr(joining, "load_data", lambda *_: replace(forty(), classes=("a", "b")))
-    with pytest.raises(KithkinError, match="other classes than the run"):
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"classes": ("a", "b")}, "other classes than the run"),
+        ({"images": np.zeros((40, 1, 9, 9), np.uint8)}, "9x9 grey pictures, not 8x8 grey"),
+    ],
+)
+def test_a_data_set_with_other_classes_or_pictures_is_refused(
+    other: dict[str, Any], told: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(joining, "load_data", lambda *_: replace(forty(), **other))
+    with pytest.raises(KithkinError, match=told):
         joining.read_newcomer(kithkin.load(finished("um")), "digits")
