@@ -38,6 +38,7 @@ def test_alike_pictures_are_chosen_last_and_none_twice():
     chosen = typical(seen, np.linspace(0.5, 1, 7), 99)
     assert sorted(chosen) == list(range(7))
     assert {tuple(seen[i]) for i in chosen[:3]} == {(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)}
+    assert chosen[3:] == sorted(chosen[3:], reverse=True), "the most uncertain of them first"
     assert sorted(tuple(seen[i]) for i in typical(seen, np.zeros(7), 3)) == [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)]
 
 
@@ -56,7 +57,7 @@ def test_it_advises_on_the_clients_unlabelled_pictures_alone(finished: Finished,
     assert [float(row["entropy"]) for row in rows] == pytest.approx(answers.entropy, abs=1e-3)
     with Image.open("wanted/labels-wanted.png") as sheet:
         assert sheet.format == "PNG"
-        assert min(sheet.size) > 100
+        assert sheet.size == (1320, 384), "two rows, since ten stand side by side"
 
 
 @pytest.mark.parametrize("method", ["mix", "um-plus"])
@@ -108,9 +109,12 @@ def test_mistakes_end_with_a_remedy(finished: Finished, kith: Any, words: list[s
     assert message in err
 
 
-def test_a_folder_without_a_split_is_told_to_name_pictures(finished: Finished, kith: Any, tmp_path: Path):
+def test_pictures_of_another_split_or_of_none_are_not_chosen_from(finished: Finished, kith: Any, tmp_path: Path):
     copy = shutil.copytree(finished("um"), tmp_path / "site")
     manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | {"split_hash": "another"}))
+    code, _, err = kith("advise", copy, "--client", 3)
+    assert (code, "another split than when the run began" in err) == (2, True)
     del manifest["split_hash"]
     (copy / "manifest.json").write_text(json.dumps(manifest))
     code, _, err = kith("advise", copy, "--client", 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,10 +73,11 @@ def test_left_out_the_file_is_named_after_the_client(finished: Finished, kith: A
     assert Path("client-4.safetensors").exists()
 
 
-def test_a_file_that_answers_otherwise_is_not_kept(finished: Finished, kith: Any, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("spoil", [lambda p: p.roll(1, 1), lambda p: p * math.nan], ids=["other classes", "no numbers"])
+def test_a_file_that_answers_otherwise_is_not_kept(spoil: Any, finished: Finished, kith: Any, monkeypatch: pytest.MonkeyPatch):
     class Wrong(Answering):
         def forward(self, pictures: Tensor) -> Tensor:
-            return super().forward(pictures).roll(1, 1)
+            return spoil(super().forward(pictures))
 
     monkeypatch.setattr(exporting, "Answering", Wrong)
     Path("model").write_text("what was there before")

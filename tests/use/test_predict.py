@@ -24,6 +24,7 @@ from kithkin.data import deal, load
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.nets import Dropout, Network
+from kithkin.use.pictures import read_pictures
 from kithkin.use.predicting import Predictions, ask, cast_votes
 
 Finished = Callable[[str], Path]
@@ -91,6 +92,10 @@ def test_ask_by_hand():
     assert answers.entropy[0] == pytest.approx(math.log(2))
 
 
+def test_there_are_as_many_passes_as_the_run_took(finished: Finished):
+    assert [kithkin.load(finished(method)).passes for method in ("um", "fixbn")] == [2, 10]
+
+
 def test_votes_by_hand():
     """um takes the least uncertain answer; with evidence all are weighed: (0.5*6*0.9 + 1*1*0.2) / 4 = 0.725."""
     answers = [torch.tensor([[0.9, 0.1]]), torch.tensor([[0.2, 0.8]])]
@@ -108,8 +113,10 @@ def test_helpers_vote(finished: Finished, method: str):
     assert [(h.client, relation) for h, relation in client.helpers] == [(h["client"], h["relation"]) for h in listed]
     votes = client.predict(exam_of(1)[0], vote=True).vote
     assert votes
-    assert votes.probabilities.sum(1) == pytest.approx(1, abs=1e-5)
-    assert (votes.who is None) == (method == "um-plus")
+    shift = client.run.models.shift(1)
+    asked = [ask(client.run.network, h.w, torch.from_numpy(exam_of(1)[0]), 2, 0, shift)[1] for h, _ in client.helpers]
+    assert votes.probabilities == pytest.approx(cast_votes(client.helpers, asked).probabilities, abs=1e-6)
+    assert (votes.who is None) == (shift is not None) == (method == "um-plus")
     if votes.who is not None:
         assert set(votes.who) <= {h["client"] for h in listed}
 
@@ -165,6 +172,11 @@ def test_what_is_no_picture_is_named_and_skipped_and_the_exit_code_tells(finishe
         assert any(name in line and why in line for line in skipped)
 
 
+def test_a_folder_that_is_named_is_read_though_it_is_hidden(pictures: Path):
+    hidden = pictures.rename(pictures.with_name(".pictures"))
+    assert read_pictures([hidden], (1, 8, 8)).names == [str(hidden / "a.png"), str(hidden / "deep" / "b.png")]
+
+
 def test_json_has_every_class_and_a_file_is_written_whole(finished: Finished, pictures: Path, kith: Any):
     words = ("predict", finished("um-plus"), pictures / "a.png", "--client", 3, "--vote", "--format", "json")
     code, out, _ = kith(*words)
@@ -175,8 +187,9 @@ def test_json_has_every_class_and_a_file_is_written_whole(finished: Finished, pi
     assert row["vote"] in row["probabilities"]
     assert kith(*words, "--out", "answers.json")[:2] == (0, "answers.json\n")
     assert json.loads(Path("answers.json").read_text()) == [row]
-    code, _, err = kith(*words, "--out", "no/where/answers.json")
-    assert (code, "Cannot write no/where/answers.json" in err) == (2, True)
+    for nowhere in ("no/where/answers.json", "."):
+        code, _, err = kith(*words, "--out", nowhere)
+        assert (code, f"Cannot write {nowhere}: " in err) == (2, True)
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "table"])
