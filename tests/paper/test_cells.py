@@ -113,13 +113,40 @@ def test_what_is_missing_runs_in_the_given_order_and_one_cell_once(tmp_path: Pat
     assert not list((tmp_path / ".running").glob("*.lock"))
 
 
+def test_a_cell_that_another_has_done_meanwhile_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cells, "do", never)
+    filled = fill([cell()], tmp_path, None, True, needless=lambda cell: not put(cell, tmp_path))
+    assert (filled.done, filled.elsewhere) == (0, 1)
+
+
+def test_a_cell_takes_the_time_of_all_its_rounds_whoever_did_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    begun = record(cell()) | {"summary": {**record(cell())["summary"], "seconds": 300.0}}
+    monkeypatch.setattr(cells, "do", lambda *_: dict(begun))
+    fill([cell()], tmp_path, None, True)
+    assert (read(tmp_path / cell().file) or {})["seconds"] == 300
+
+
+@pytest.mark.parametrize("left", [["metrics.jsonl"], ["manifest.json", "summary.json"]], ids=["not begun", "done"])
+def test_what_cannot_be_gone_on_with_is_run_anew_and_older_looks_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: list[str]
+):
+    where = tmp_path / "run"
+    where.mkdir()
+    for name in left:
+        (where / name).touch()
+    monkeypatch.setattr(cells, "run", lambda *_: not where.exists() or never())
+    monkeypatch.setattr(cells, "told", lambda *_: {"summary": "new"})
+    before = {"summary": "old", "features": "seen before"}
+    assert cells.do(cell(), where, cells.display_for(True), before) == {"features": "seen before", "summary": "new"}
+
+
 def test_a_cell_without_a_look_that_is_asked_for_is_run_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen = cell(looks=("relation",))
     put(cell(), tmp_path)
     assert not gather([seen], tmp_path).found
     ran = made(monkeypatch)
-    assert fill([seen], tmp_path, None, True).done == 1
-    assert ran[0].looks == {"relation"}
+    assert fill([seen, cell(looks=("features",)), cell()], tmp_path, None, True).done == 1
+    assert ran[0].looks == {"relation", "features"}, "all of them in one run"
     assert gather([seen, cell()], tmp_path).records[0]["relation"]["rank"]["both"] == 0.5
 
 
@@ -259,7 +286,13 @@ def test_a_cell_that_was_begun_is_gone_on_with_though_a_whole_one_takes_longer(t
     assert [c.config.alpha for c in ran] == [0.5]
 
 
-def test_the_claim_of_a_living_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("whose", ["ours", "another user's"])
+def test_the_claim_of_a_living_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str):
+    def kill(*_: Any) -> None:
+        if whose != "ours":
+            raise PermissionError
+
+    monkeypatch.setattr(cells.os, "kill", kill)
     lock = tmp_path / ".running" / f"{cell().key}.lock"
     claim(lock, process=os.getppid())
     monkeypatch.setattr(cells, "do", never)
@@ -364,6 +397,7 @@ def test_a_cell_keeps_what_its_figures_need(ran: dict[str, Any]):
     assert sum(ran["summary"]["bytes_by_cause"].values()) == ran["summary"]["up_bytes"] + ran["summary"]["down_bytes"]
     assert ran["kithkin"] == kithkin.__version__
     assert ran["machine"]["device"] == "cpu"
+    assert "memory" not in ran["summary"], "it is that of all cells before, too"
 
 
 def test_the_confusion_matrix_counts_every_test_picture(ran: dict[str, Any]):
