@@ -111,9 +111,14 @@ def test_three_points_below_local_is_not_yet_harm():
     assert row.harmed == pytest.approx(1 / 2)
 
 
-def test_without_local_there_is_no_gain_to_tell():
-    (row,) = compare.rows([result("um", 0, [0.5])])
+def test_without_local_there_is_no_gain_to_tell(tmp_path: Path):
+    results = [result("um", 0, [0.5])]
+    (row,) = compare.rows(results)
     assert compare.shown(row)[-2:] == ["-", "-"]
+    compare.write_table(tmp_path, [row], results)
+    assert (tmp_path / "gains.csv").read_text().splitlines()[1:] == ["um,0.5,0,0,0.5,"]
+    with (tmp_path / "table.csv").open() as f:
+        assert [(line["gain"], line["harmed"]) for line in csv.DictReader(f)] == [("", "")]
 
 
 @pytest.mark.parametrize(("clients", "worst"), [(1, 0.0), (10, 0.0), (19, 0.0), (20, 0.5), (30, 1.0)])
