@@ -69,7 +69,9 @@ def test_a_sites_model_is_used_at_home_as_a_runs_is(tmp_path: Path):
     site = federation.node(1).site
     held = site.data()
     asked, classes = held.exam.rows[held.exam.val :], held.exam.classes[held.exam.val :]
-    answers = kithkin.load(site.state).client().predict(held.images[asked])
+    client = kithkin.load(site.state).client()
+    assert client.number == 1
+    answers = client.predict(held.images[asked])
     assert (answers.label == classes.numpy()).mean() == pytest.approx(result.clients[1]["test_accuracy"])
     assert answers.names == federation.terms.classes
 

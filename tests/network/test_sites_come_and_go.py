@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from kithkin.network import courier
 from kithkin.network.courier import FlowerCourier, Roster
 from kithkin.network.server import Company
 from kithkin.network.site import Site
-from kithkin.network.terms import FederationFile, Seat
+from kithkin.network.terms import FederationFile, Seat, read_federation
 from kithkin.network.wire import Answer, RefusedError, Wire
 from kithkin.record import checkpoint
 
@@ -300,6 +301,44 @@ def test_a_refused_newcomer_is_named_by_its_key_and_asked_again_once_it_may_be_m
     roster.look()
     assert said == [refusal, "north is here"]
     assert not roster.shunned
+
+
+def test_who_was_refused_is_asked_again_at_once_when_the_file_has_changed(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", sites=1)
+    node, said = federation.node(0), []
+    ours, theirs = (ec.generate_private_key(ec.SECP384R1()).public_key() for _ in range(2))
+    node.public_key = ours.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    path = tmp_path / "FEDERATION.toml"
+
+    def write(key: ec.EllipticCurvePublicKey, when: int) -> None:
+        text = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        about = f'name = "x"\nclasses = {json.dumps(federation.terms.classes)}\nshape = [1, 8, 8]\nplaces = 3\n'
+        path.write_text(f'{about}sites = [{{name = "north", number = 2, key = "{text}"}}]\n[run]\nmethod = "fixavg"\n')
+        os.utime(path, (when, when))
+
+    write(theirs, 1)
+    wire = Wire(federation.terms, node.site.craft)
+    roster = Roster(
+        federation.grid, federation.terms, read_federation(path), wire, lambda who, what: said.append(f"{who} {what}")
+    )  # type: ignore[arg-type]
+    for _ in range(2):
+        roster.look()
+    assert said == ["a newcomer is not let in: A key that is registered, but not in the federation's file."]
+    write(ours, 2)
+    roster.look()
+    assert said[1:] == ["north is here"]
+    assert list(roster.guests) == [2]
+
+
+def test_the_counts_of_sites_add_up_by_hand():
+    """Site 0 tells details, site 1 does not; helpers stand in the order of their numbers."""
+    tables = {"by_class": [[3, 1], [1, 0]], "by_entropy": [[4, 1]]}
+    one = {"asked": 5, "taken": 4, "wrong": 1, **tables, "by_helper": {"10": [3, 1], "9": [1, 0]}}
+    two = {"asked": 2, "taken": 1, "wrong": 0, "by_class": [], "by_entropy": [], "by_helper": {"10": [1, 0]}}
+    total = courier.added([one, two, one])
+    assert (total["asked"], total["taken"], total["wrong"]) == (12, 9, 2)
+    assert (total["by_class"], total["by_entropy"]) == ([[6, 2], [2, 0]], [[8, 2]])
+    assert list(total["by_helper"].items()) == [("9", [2, 0]), ("10", [7, 2])]
 
 
 def test_aliases_tell_nobody_whose_model_it_is(tmp_path: Path):

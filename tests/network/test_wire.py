@@ -140,6 +140,12 @@ def test_what_is_no_message_is_refused(content: RecordDict):
         wire_of("fp32").open(content, "north")
 
 
+def test_a_hash_tells_the_same_bytes_in_other_shapes_and_types_apart():
+    a = np.zeros(4, np.float32)
+    forms = [a], [a[:2], a[2:]], [a.reshape(2, 2)], [a.view(np.int32)]
+    assert len({digest("note", arrays) for arrays in forms}) == 4
+
+
 def test_other_numbers_than_agreed_on_are_refused():
     with pytest.raises(RefusedError, match="north sends fp16"):
         wire_of("fp32").open(wire_of("fp16").seal({}, [(CRAFT.w0, P)]), "north")
@@ -307,6 +313,14 @@ def test_a_model_under_many_names_is_not_unpacked_at_the_server(kind: str, tmp_p
     federation.serve()
     assert any("sends 1000 models, where" in what for what in federation.said())
     assert most[0] == 1
+
+
+@pytest.mark.parametrize("mark", [1.01, -0.01, "1", None])
+def test_a_mark_that_is_no_accuracy_is_none(mark: Any, tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=1)
+    site_2_tells(federation, "evaluate.exam", lambda note, _: sealed([], note | {"val": mark, "test": mark}))
+    clients = federation.serve().clients
+    assert [(c["val_accuracy"] is None, c["test_accuracy"] is None) for c in clients] == [(False, False)] * 2 + [(True, True)]
 
 
 @pytest.mark.parametrize("boast", [10**400, 2.5, True, -1, "9", None])
