@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kithkin import processes
 from kithkin.cli import main
@@ -459,8 +461,10 @@ def test_a_federation_folder_has_an_authority_whose_key_is_secret(tmp_path: Path
         assert stat.S_IMODE(os.stat(tmp_path / "f" / name).st_mode) == 0o600
     with pytest.raises(KithkinError, match="not empty"):
         init(tmp_path / "f")
-    with pytest.raises(KithkinError, match="no public key"):
-        check_public_key("ssh-rsa AAAA", "north")
+    other = ed25519.Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    for key in ("ssh-rsa AAAA", other.decode()):
+        with pytest.raises(KithkinError, match="no public key"):
+            check_public_key(key, "north")
 
 
 @pytest.mark.parametrize(("wrong", "told"), [({"method": "nope"}, "Unknown method 'nope'"), ({"rounds": 0}, "--rounds is 0")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -20,6 +21,7 @@ from kithkin.cli import main
 from kithkin.data import load
 from kithkin.network import client
 from kithkin.network.client import app_for
+from kithkin.network.papers import read_papers, write_papers
 from kithkin.network.site import Site
 from kithkin.network.wire import RefusedError
 
@@ -213,7 +215,7 @@ def test_what_a_sites_folder_and_a_servers_are_not_for_is_told(words: list[str],
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("change", ["one more picture", "another label ratio"])
+@pytest.mark.parametrize("change", ["one more picture", "another label ratio", "another seed"])
 def test_pictures_that_change_while_a_run_goes_on_are_not_dealt_anew(change: str, tmp_path: Path):
     """What was trained on must not be tested on."""
     folder = init(tmp_path, "--name", "north")
@@ -226,8 +228,8 @@ def test_pictures_that_change_while_a_run_goes_on_are_not_dealt_anew(change: str
         if change == "one more picture":
             labelled(tmp_path, DIGITS.images[:201])
         else:
-            papers = (folder / "site.toml").read_text()
-            (folder / "site.toml").write_text(papers.replace("label_ratio = 1.0", "label_ratio = 0.5"))
+            papers = read_papers(folder)
+            write_papers(folder, replace(papers, label_ratio=0.5) if "ratio" in change else replace(papers, seed=1))
 
     federation.grid.before = before
     federation.serve()

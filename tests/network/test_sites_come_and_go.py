@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fake import Federation, figures, terms_of
@@ -19,10 +20,12 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUn
 from flwr.superlink.grid import http_grid
 from torch import Tensor
 
-from kithkin.federation import World
-from kithkin.methods.um import Pool, UmState
+from kithkin.federation import Ledger, World
+from kithkin.methods.base import Held
+from kithkin.methods.um import Newest, Pool, UmState
+from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network import courier
-from kithkin.network.courier import FlowerCourier, Roster
+from kithkin.network.courier import FlowerCourier, Guest, Roster
 from kithkin.network.server import Company
 from kithkin.network.site import Site
 from kithkin.network.terms import FederationFile, Seat, read_federation
@@ -253,6 +256,15 @@ def test_a_late_site_and_one_that_leaves_for_good(method: str, tmp_path: Path):
     assert [mark is None for mark in marks[-1]["test"]] == [True, False, False]
 
 
+def test_a_round_waits_for_as_many_sites_as_were_agreed_on_and_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    federation = Federation(tmp_path, "fixavg", sites=2, rounds=1, least=3)
+    slept: list[float] = []
+    monkeypatch.setattr(courier.time, "sleep", lambda s: slept.append(s) or (len(slept) == 2 and federation.join(2)))
+    federation.serve()
+    assert slept == [1.0, 1.0]
+    assert [what for what in federation.said() if "waits" in what] == ["the server waits: 2 of at least 3 sites are here"]
+
+
 def test_two_sites_with_one_number(tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1)
     twin = federation.join(1)
@@ -389,6 +401,29 @@ def test_who_comes_later_is_named_in_the_record_too_and_who_left_still_is(tmp_pa
     at_round(federation, 1, lambda: setattr(federation.file, "sites", (Seat(1, "south"), Seat(2, "west"))))
     federation.serve()
     assert federation.folder.read_manifest()["client_names"] == ["north", "south", "west"]
+
+
+@pytest.mark.parametrize("common", [False, True], ids=["um", "um-plus"])
+def test_who_is_cold_gets_its_model_back_until_it_has_one_and_who_left_for_good_helps_nobody(common: bool, tmp_path: Path):
+    """Site 0 came back with nothing, site 1 is new, site 2 has left the file."""
+    w0, w = torch.zeros(3), torch.ones(3)
+    pool = Pool((Newest(4, w), Newest(0, w0), Newest(2, w)), tuple((Held(k, 4, 0.5), Held(2, 2, 0.5)) for k in range(3)))
+    world = World(4, Commons(pool, (70, 0, 9), w, 79, w) if common else pool, (None,) * 3, Ledger())
+    seats = tuple(Seat(k, f"site-{k}") for k in range(2))
+    guests = {seat.number: Guest(seat, 100 + seat.number, {}, cold=True) for seat in seats}
+    roster = SimpleNamespace(look=lambda: None, guests=guests, known={}, file=SimpleNamespace(sites=seats))
+    there: Any = SimpleNamespace(roster=roster, lost={}, say=lambda *_: None)
+    (tmp_path / "server.json").write_text('{"sites": {}}')
+    company = Company(terms_of("um", least=2), Any, w0, there, tmp_path / "server.json")  # type: ignore[arg-type]
+    after = pool_in(company.ready(world).server)
+    assert after is not None
+    assert {k: (p.client, p.version, p.evidence, p.w is w) for k, p in there.lost.items()} == {0: (0, 4, 70 * common, True)}
+    assert [[h.client for h in held] for held in after.holds] == [[0], [1, 2], [2, 2]]
+    assert [m.version for m in after.models] == [4, 0, 0]
+    assert after.models[2].w is w0
+    guests[0].cold = False
+    company.ready(world)
+    assert there.lost == {}
 
 
 def test_an_exam_waits_for_as_long_as_nobody_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
