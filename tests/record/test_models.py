@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from tiny_runs import OWN, lines
+from tiny_runs import COMMON, OWN, lines
 
 from kithkin.errors import KithkinError
+from kithkin.federation import cohort
 from kithkin.helpers import Helper
 from kithkin.methods.base import SERVER
 from kithkin.methods.um_plus import bias_of
@@ -68,7 +69,10 @@ def test_um_plus_keeps_its_common_model_and_every_prior(whole: Whole):
     assert models.pooled == [*range(6), SERVER]
     width = json.loads((folder / "manifest.json").read_text())["config"]["width"]
     bias = bias_of(layout_of(ResNet9(1, 10, width)))
-    for line in lines(folder / "clients.jsonl"):
+    clients = lines(folder / "clients.jsonl")
+    common, last = models.helper(SERVER), cohort(0, COMMON["rounds"], list(range(6)), COMMON["sample_rate"])
+    assert (common.version, common.evidence) == (4, sum(clients[k]["labelled"] for k in last))
+    for line in clients:
         k = line["client"]
         assert models.helper(k).evidence == line["labelled"]
         w, shift = models.helper(SERVER).w.clone(), models.shift(k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
@@ -16,16 +17,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from tiny_runs import COMMON, assert_same_run, checkpoints, drafts, flags, lines, record, start, weights
+from tiny_runs import COMMON, RUN, Heard, assert_same_run, checkpoints, drafts, flags, lines, record, start, weights
 
 import kithkin
+from kithkin.compute import Predict
 from kithkin.data import Share, deal, load
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, LocalCourier, Marks, World, paper_costs
+from kithkin.flags import settle
 from kithkin.nets import ResNet9, layout_of
 from kithkin.nets.vector import cut
 from kithkin.record import Folder
 from kithkin.record.checkpoint import Pace
+from kithkin.record.folder import reason
 from kithkin.record.run import as_line, from_line, last_labels
 
 Whole = Callable[..., Path]
@@ -274,6 +278,31 @@ def test_a_run_is_judged_by_rounds_of_its_method_alone(tmp_path: Path, monkeypat
     result = start(tmp_path / "run", "lg-fedavg", rounds=4, fedavg_rounds=3)
     last = result.metrics[-1]["test_mean"]
     assert [result.summary[name] for name in ("best_val_round", "test_at_best_val", "best_test")] == [4, last, last]
+
+
+def test_a_lock_that_its_owner_took_away_as_we_came_is_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kithkin.record.folder.fcntl.lockf", lambda *_: (tmp_path / ".lock").unlink())
+    with pytest.raises(KithkinError, match="Another process is at work"), Folder(tmp_path).claimed():
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_without_room_is_full_whatever_the_system_calls_it(number: int):
+    assert reason(OSError(number, "text")) == "the disk is full"
+    assert reason(OSError(errno.EACCES, "no entry")) == "no entry"
+
+
+def test_a_display_that_has_stopped_is_told_of_no_job_that_looks_do(tmp_path: Path):
+    class Once(Heard):
+        def tick(self, done: int, jobs: int) -> None:
+            assert not self.stopped
+
+    def look(federation: Any, world: World) -> None:
+        client = federation.clients[0]
+        federation.courier.compute.work([Predict(federation.w0, client.images, client.labelled)])
+
+    config, settings = settle(flags("fixavg", rounds=1))
+    assert RUN.run(config, settings, tmp_path / "run", Once(), look).summary["rounds"] == 1
 
 
 def test_the_pseudo_error_is_null_where_no_label_was_taken(tmp_path: Path):
