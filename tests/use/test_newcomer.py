@@ -91,7 +91,7 @@ def test_a_newcomer_gets_a_folder_that_answers_votes_and_is_exported(finished: F
     assert kith("export", "new")[0] == 0
     assert Path("client-6.safetensors").exists()
     code, _, err = kith(*words)
-    assert (code, "The folder new is not empty" in err) == (2, True)
+    assert (code, "The folder new is not empty. Give another" in err) == (2, True)
     code, _, err = kith("resume", "new")
     assert (code, "newcomer" in err) == (2, True)
 
@@ -137,7 +137,7 @@ def test_the_model_that_is_kept_is_the_one_that_is_told_of(finished: Finished, t
 @pytest.mark.parametrize("method", ["um", "um-plus"])
 def test_it_trains_as_long_alone_as_with_helpers(finished: Finished, monkeypatch: pytest.MonkeyPatch, method: str):
     """Three rounds of two epochs, at a rate of 0.02; UM+ has them in one pass, at a rate that is told by the run."""
-    visits, tuned, trained = joining.visits, joining.tuned, []
+    visits, tuned, search, trained, tried = joining.visits, joining.tuned, joining.search, [], []
 
     def visited(um: Any, *about: Any) -> Any:
         trained.append((about[-1], um.recipe.epochs, um.recipe.lr, um.warmup_epochs))
@@ -149,9 +149,11 @@ def test_it_trains_as_long_alone_as_with_helpers(finished: Finished, monkeypatch
 
     monkeypatch.setattr(joining, "visits", visited)
     monkeypatch.setattr(joining, "tuned", in_one_pass)
+    monkeypatch.setattr(joining, "search", lambda pool: tried.append([h.client for h in pool]) or search(pool))
     run = kithkin.load(finished(method))
     run.manifest["settings"] |= {"tune_lr": 0.25} if method == "um-plus" else {}
     joined = join(run, forty(), 0.3, rounds=3, epochs=2, lr=0.02)
+    assert tried == [[0, 1, 2, 3, 4, 5], []], "the whole pool once, without the common model, and alone nobody's"
     assert trained == [(3, 2, 0.02, 1) if method == "um" else (1, 6, 0.005, 1), (3, 2, 0.02, 1)]
     if method == "um-plus":
         counts = np.bincount(forty().labels[joined.share.labelled], minlength=10) + run.manifest["settings"]["smoothing"]
