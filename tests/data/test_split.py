@@ -79,6 +79,8 @@ def test_clients_of_one_size_are_shuffled_apart():
     data = Dataset("mine", np.zeros((80, 1, 8, 8), np.uint8), owners % 2, ("a", "b"), False, owners)
     first, second = split_of(data, 2, "given", 0, 1.0).shares
     assert np.sort(first.test).tolist() != np.sort(second.test - 40).tolist()
+    first, second = split_of(data, 2, "given", 0).shares
+    assert first.label_ratio != second.label_ratio, "each draws its own"
 
 
 def test_alpha_deals_what_would_else_be_kept():
