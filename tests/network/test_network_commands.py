@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -190,9 +192,16 @@ def test_a_server_does_not_start_with_papers_that_tls_would_refuse(
 ):
     for name in ("ca", "server"):
         path = authority(tmp_path / name, monkeypatch, **{name: 0})
+        with (path.parent / "server.crt").open("ab") as chain:
+            chain.write((path.parent / "ca.crt").read_bytes())
         assert f"{name}.crt is valid from" in refusal(capsys, "serve", str(path))
         assert not (path.parent / "server").exists()
     path = authority(tmp_path / "f", monkeypatch)
+    with monkeypatch.context() as set_back:
+        yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+        clock = SimpleNamespace(now=lambda zone: yesterday)
+        set_back.setattr(keys, "datetime", SimpleNamespace(datetime=clock, UTC=datetime.UTC))
+        assert "ca.crt is valid from" in refusal(capsys, "serve", str(path))
     (path.parent / "server.key").write_bytes((tmp_path / "ca" / "server.key").read_bytes())
     assert "server.key is not the key of" in refusal(capsys, "serve", str(path))
     (path.parent / "server.key").write_text("x")

@@ -315,6 +315,27 @@ def test_a_refused_newcomer_is_named_by_its_key_and_asked_again_once_it_may_be_m
     assert not roster.shunned
 
 
+def test_who_does_not_say_who_it_is_is_asked_again_and_who_is_gone_is_not_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    federation = Federation(tmp_path, "fixavg", sites=1)
+    node, said = federation.node(0), []
+    wire = Wire(federation.terms, node.site.craft)
+    roster = Roster(federation.grid, federation.terms, None, wire, lambda who, what: said.append(f"{who} {what}"))  # type: ignore[arg-type]
+    honest, now = node.answer, time.monotonic()
+    node.answer = lambda message: None  # type: ignore[method-assign]
+    for later in (0, federation.terms.deadline - 1, federation.terms.deadline):
+        monkeypatch.setattr(courier.time, "monotonic", lambda later=later: now + later)
+        roster.look()
+    assert len(federation.grid.sent) == 2, "once more, when the time for an answer is over"
+    late = honest(federation.grid.sent[1])
+    assert late is not None
+    federation.grid.replies["m1"] = late
+    federation.grid.nodes.clear()
+    roster.look()
+    assert (said, roster.guests, roster.asked) == ([], {}, {})
+
+
 def test_who_was_refused_is_asked_again_at_once_when_the_file_has_changed(tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", sites=1)
     node, said = federation.node(0), []

@@ -18,11 +18,11 @@ from PIL import Image
 
 from kithkin.config import DEFAULTS
 from kithkin.data.official import SMALL
-from kithkin.paper.cells import Cell, gather
+from kithkin.paper.cells import Cell, Grid, gather
 from kithkin.paper.drawing import Picture, png
 from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
 from kithkin.paper.recipes import RECIPES, page
-from kithkin.paper.tables import GRID, SMALL_GRID, contenders, rates_of, settled, tried
+from kithkin.paper.tables import GRID, SMALL_GRID, contenders, rates_of, settled, still_contended, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
@@ -112,6 +112,15 @@ def test_the_best_rate_is_named_once_its_neighbours_are_known_to_be_worse(tmp_pa
     assert "| fashion-mnist | um | 60.0 | 75.0 | 50.0 | 25.0 | 0.001 |" in text_of("tuning", tmp_path)
     put(cells[3e-4], tmp_path, test=0.8)
     assert "| fashion-mnist | um | 80.0 | 75.0 | 50.0 | 25.0 | 0.0003 (the grid's edge) |" in text_of("tuning", tmp_path)
+
+
+def test_a_rate_that_need_not_be_tried_is_shown_where_it_was():
+    records = {3e-3: 0.9, 1e-2: 0.5, 1e-3: 0.6, 3e-4: 0.1}
+    found: Any = {("um", lr): [{"summary": {"best_val": val}}] for lr, val in records.items()}
+    grid = Grid({("um", lr): [] for lr in GRID}, found)
+    assert still_contended(grid, GRID).columns == list(GRID)
+    del found["um", 3e-4]
+    assert still_contended(grid, GRID).columns == [3e-3, 1e-3, 1e-2]
 
 
 @given(st.sampled_from([GRID, SMALL_GRID]), st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=6, max_size=6))
