@@ -163,7 +163,10 @@ def test_a_certificate_is_for_a_host_of_any_lawful_name(host: str, named: str, t
     make_authority(tmp_path, host)
     certificate = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert named in names.get_values_for_type(x509.DNSName)
+    assert names.get_values_for_type(x509.DNSName) == [named, "localhost"]
+    assert [str(own) for own in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1"]
+    valid = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    assert valid == datetime.timedelta(days=2 * 365, hours=1), "as docs/deploy.md has it"
 
 
 def test_a_host_that_cannot_be_is_named(tmp_path: Path):

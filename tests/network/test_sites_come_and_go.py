@@ -265,6 +265,15 @@ def test_a_round_waits_for_as_many_sites_as_were_agreed_on_and_says_so_once(tmp_
     assert [what for what in federation.said() if "waits" in what] == ["the server waits: 2 of at least 3 sites are here"]
 
 
+def test_a_server_that_goes_on_knows_the_sizes_of_sites_that_are_away(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", sites=2, rounds=1, least=2)
+    away = {"labelled": 7, "unlabelled": 3, "val": 1, "test": 2, "label_ratio": 0.7}
+    federation.kept.write_text(json.dumps({"run": "r1", "secret": "s", "sites": {"2": away}}))
+    assert away.items() <= federation.serve().clients[2].items()
+    kept = json.loads(federation.kept.read_text())
+    assert (sorted(kept["sites"]), kept["sites"]["2"], kept["secret"]) == (["0", "1", "2"], away, "s")
+
+
 def test_two_sites_with_one_number(tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1)
     twin = federation.join(1)

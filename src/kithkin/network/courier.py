@@ -227,7 +227,6 @@ class FlowerCourier:
                 continue
             if self.left_out.pop(k, None):
                 self.say(self.name(k), f"is back in round {t}")
-            self.lost.pop(k, None)
             self.roster.guests[k].cold = self.roster.guests[k].lost = False
             self._count(replies[k].parcels)
         return replies
