@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,8 @@ def test_a_cell_goes_on_elsewhere_than_it_began(compared: Path, monkeypatch: pyt
     asked: list[Any] = []
     monkeypatch.setattr(compare, "resume", lambda folder, display, where: asked.append(where))
     cell = cells(compared)[0]
-    compare.do(replace(cell, config=replace(cell.config, device="cpu", compute="eager", pool="host")))
+    elsewhere = {"device": "cpu", "compute": "eager", "pool": "host", "data_folder": Path("moved")}
+    compare.do(replace(cell, config=replace(cell.config, **elsewhere)))
     assert asked == [{"device": "cpu", "compute": "eager", "pool": "host"}]
 
 
@@ -340,6 +342,15 @@ def test_a_killed_process_is_told_with_a_remedy(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(KithkinError, match="was killed") as caught:
         compare.do_all(cells, 2, quiet=True)
     assert "--jobs" in caught.value.remedy
+
+
+def test_runs_stand_in_the_order_of_their_cells_whichever_was_done_first():
+    there: Any = [SimpleNamespace(folder=name) for name in ("a", "b", "c", "d")]
+    one, two = result("um", 0, [0.5]), result("um", 1, [0.5])
+    broken = {2: KithkinError("Late.", "Wait."), 1: KithkinError("Early.", "Run.")}
+    results, told = compare._told(there, {3: two, 0: one}, broken)
+    assert results == [one, two]
+    assert [line.split(":")[0] for line in told] == ["b", "c"]
 
 
 def test_a_table_that_cannot_be_written_is_told(tmp_path: Path):

@@ -208,6 +208,9 @@ def test_a_table_has_mean_deviation_number_the_papers_and_the_difference(tmp_pat
     assert f"4 of {2 * 4 * len(ALL)} runs, by kithkin 0.0.1 on an abacus" in text
     assert f"Lacks {4 * len(ALL) - 2} of {4 * len(ALL)} cells" in text
     assert "1.0 points above the paper's on average (1 above, 0 below); farthest: um at α = 0.5 (+1.0)" in text
+    put(some("fashion-mnist", lambda c: (c.row, c.column) == ("fixavg", 0.5), plan), tmp_path, test=0.5)
+    text = text_of("fashion-mnist", tmp_path, plan)  # (80 - 79 + 50 - 75.94) / 2 = -12.47
+    assert "12.5 points below the paper's on average (1 above, 1 below); farthest: fixavg at α = 0.5 (-25.9)" in text
 
 
 def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):
@@ -218,6 +221,7 @@ def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):
 
 
 def test_costs_are_shares_of_the_most_expensive(tmp_path: Path):
+    assert [c.column for c in RECIPES["refresh-period"].plan(PLAN)] == [10, 1, 5, 15, 20], "first what other tables need"
     for cell in RECIPES["refresh-period"].plan(PLAN):
         if cell.column in (1, 20):
             put(cell, tmp_path, moved=4_000_000 if cell.column == 1 else 1_000_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import sys
 from collections.abc import Callable
@@ -66,6 +67,7 @@ def test_the_file_alone_answers_as_the_client(finished: Finished, kith: Any, for
     assert about["input"] == {"name": "pictures", "type": "uint8", "shape": ["N", 1, 8, 8]}
     assert (about["client"], about["models"], about["trained"]["method"]) == (2, 3 if method == "mix" else 1, method)
     assert [p.name for p in Path().iterdir()] == ["model"]
+    assert logging.getLogger("torch.onnx").level == logging.NOTSET, "hushed only for as long as it takes"
 
 
 def test_left_out_the_file_is_named_after_the_client(finished: Finished, kith: Any):
