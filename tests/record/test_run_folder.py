@@ -355,9 +355,11 @@ def test_marks_come_back_from_their_line_where_a_client_has_no_such_pictures_too
     assert (math.isnan(back.val[0]), back.val[1], back.test[0], math.isnan(back.test[1])) == (True, 0.5, 0.25, True)
 
 
-def test_a_foreign_line_ends_a_record(tmp_path: Path):
-    (tmp_path / "metrics.jsonl").write_text('{"round": 1}\nno line\n{"round": 3}\n')
-    assert Folder(tmp_path).read_lines(tmp_path / "metrics.jsonl") == [{"round": 1}], "round 3 would follow a gap"
+@pytest.mark.parametrize("foreign", ["no line", "[1]", '{"round": "two"}', "[" * 100_000], ids=["text", "list", "name", "deep"])
+def test_a_foreign_line_ends_a_record(foreign: str, tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"round": 1}}\n{foreign}\n{{"round": 3}}\n')
+    for last in (None, 3):
+        assert Folder(tmp_path).read_lines(tmp_path / "metrics.jsonl", last) == [{"round": 1}], "round 3 would follow a gap"
 
 
 @pytest.mark.parametrize(
