@@ -96,6 +96,25 @@ def test_a_server_that_dies_goes_on_and_nobody_trains_twice(tmp_path: Path, monk
     assert len(trained) == len(set(trained)) == 3 * 4
     assert "the server goes on after round 1" in federation.said()
     assert sum("had done round 2 before" in what for what in federation.said()) == 3
+    asked = len(federation.grid.sent)
+    assert federation.serve().summary == result.summary
+    assert len(federation.grid.sent) == asked, "what is finished is only read"
+
+
+def test_a_checkpoint_of_the_server_whose_rounds_are_not_on_record_is_not_used(tmp_path: Path):
+    federation = Federation(tmp_path, "fixavg", rounds=3, sample_rate=1.0)
+
+    def stop() -> None:
+        raise StopError
+
+    at_round(federation, 3, stop)
+    with pytest.raises(StopError):
+        federation.serve()
+    metrics = federation.folder.metrics
+    metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
+    federation.grid.before = lambda message: None
+    assert [line["round"] for line in federation.serve().metrics] == [1, 2, 3]
+    assert "the server goes on after round 1" in federation.said()
 
 
 def test_who_does_not_answer_is_left_out_named_and_back_in_the_next_round(tmp_path: Path):
