@@ -27,6 +27,7 @@ def test_hidden_features_are_what_the_last_layer_decides_by():
     assert latent.shape == (20, 8)
     assert (latent >= 0).all()
     head = network.module.head
+    assert not head._forward_pre_hooks, "nothing is kept of what it sees later"
     (p,) = compute.work([Predict(w, images, torch.arange(20))])
     assert torch.allclose(head(latent).softmax(1), p, atol=1e-6)
 
