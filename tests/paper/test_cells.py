@@ -364,6 +364,9 @@ def test_a_half_written_or_foreign_file_is_named_and_counts_for_nothing(tmp_path
 def test_a_result_of_other_settings_in_a_cells_place_is_named(tmp_path: Path):
     path = put(cell(), tmp_path)
     there = json.loads(path.read_text())
+    del there["settings"]["refresh_every"]
+    path.write_text(json.dumps(there))
+    assert read(path, cell()) == there, "it is older than that setting"
     there["config"]["epochs"] = 50
     path.write_text(json.dumps(there))
     with pytest.raises(KithkinError, match="another epochs"):
