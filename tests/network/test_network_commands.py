@@ -108,6 +108,11 @@ def test_two_sites_with_the_same_number_name_or_key_are_named(twin: tuple[int, s
         read_federation(written(tmp_path, GOOD + "".join(sites)))
 
 
+def test_sites_without_keys_are_told_apart_by_their_numbers(tmp_path: Path):
+    sites = "".join(f"[[sites]]\nname = 'site-{k}'\n" for k in range(2))
+    assert [(s.number, s.key) for s in read_federation(written(tmp_path, GOOD + sites)).sites] == [(0, ""), (1, "")]
+
+
 def test_a_number_beyond_the_places_is_named(tmp_path: Path):
     with pytest.raises(KithkinError, match="has number 3"):
         read_federation(written(tmp_path, GOOD + "[[sites]]\nnumber = 3\nname = 'a'\n"))
@@ -197,6 +202,8 @@ def test_a_server_does_not_start_with_papers_that_tls_would_refuse(
         path = authority(tmp_path / name, monkeypatch, **{name: 0})
         with (path.parent / "server.crt").open("ab") as chain:
             chain.write((path.parent / "ca.crt").read_bytes())
+        with pytest.raises(KithkinError, match=f"{name}.crt is valid from"):
+            check_server_papers(*(path.parent / paper for paper in ("ca.crt", "server.crt", "server.key")))
         assert f"{name}.crt is valid from" in refusal(capsys, "serve", str(path))
         assert not (path.parent / "server").exists()
     path = authority(tmp_path / "f", monkeypatch)
