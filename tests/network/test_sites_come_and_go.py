@@ -462,6 +462,7 @@ def test_who_is_cold_gets_its_model_back_until_it_has_one_and_who_left_for_good_
     guests = {seat.number: Guest(seat, 100 + seat.number, {}, cold=True) for seat in seats}
     roster = SimpleNamespace(look=lambda: None, guests=guests, known={}, file=SimpleNamespace(sites=seats))
     there: Any = SimpleNamespace(roster=roster, lost={}, say=lambda *_: None)
+    (tmp_path / "manifest.json").write_text('{"client_names": []}')
     (tmp_path / "server.json").write_text('{"sites": {}}')
     company = Company(terms_of("um", least=2), Any, w0, there, tmp_path / "server.json")  # type: ignore[arg-type]
     after = pool_in(company.ready(world).server)
