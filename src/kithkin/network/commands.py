@@ -165,7 +165,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def at_work(file: FederationFile) -> bool:
     """Whether the run's own process is there."""
-    return status_of(file).get("state") == "running" and is_alive(status_of(file))
+    status = status_of(file)
+    return status.get("state") == "running" and is_alive(status)
 
 
 def is_served(file: FederationFile) -> bool:

@@ -82,7 +82,7 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
         insecure: No TLS and no key: only for a server on this machine.
     """
     folder = expanded(folder).resolve()
-    papers = read_papers(folder)
+    papers = written = read_papers(folder)
     if server:
         papers = replace(papers, server=server)
     if ca:
@@ -100,7 +100,7 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
             raise KithkinError(f"{folder} has no site.key.", "Bring it back, or make the site anew: its public key changes.")
         check_authority(Path(papers.ca))
     with alone(folder / ".joined", f"{folder} takes part already", "Stop that one first."):
-        if papers != read_papers(folder):
+        if papers != written:
             write_papers(folder, papers)
         (folder / "flower").mkdir(exist_ok=True)
         until_stopped(lambda: _join(folder, papers, insecure))

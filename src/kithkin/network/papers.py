@@ -43,6 +43,7 @@ def read_papers(folder: Path) -> Papers:
 
 
 def write_papers(folder: Path, papers: Papers) -> None:
+    """As record's `write_whole` would, which a site that joins does without: it comes with torch."""
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in asdict(papers).items() if value is not None]
     draft = folder / ".site.toml.draft"
     with draft.open("w") as f:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; sites need not know it
 FOLDER = "KITHKIN_FEDERATION_FOLDER"  # that of the server that is up, whatever the file says by now
 LETTING_GO = 5.0  # seconds that a server which was killed a moment ago may still hold its port
-COLOURS = re.compile("\x1b\\[[0-9;]*m")
+ANSI_COLOURS = re.compile("\x1b\\[[0-9;]*m")
 LINK = "kithkin"  # what Flower's command line calls the server
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")  # where programs reach each other, whatever proxy leads outside
 QUIET = {
@@ -176,7 +176,7 @@ def write_down(said: IO[bytes], log: IO[bytes]) -> None:
     """What a program says, with the time, which Flower does not tell, and as a terminal may show it."""
     with said:
         for line in said:
-            text = plain(COLOURS.sub("", line.decode(errors="replace").rstrip()), 10_000)
+            text = plain(ANSI_COLOURS.sub("", line.decode(errors="replace").rstrip()), 10_000)
             with suppress(OSError, ValueError):  # the disk is full, or the log closed: a program that is not heard goes on
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n".encode())
 

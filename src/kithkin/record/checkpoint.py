@@ -46,9 +46,11 @@ def save(folder: Path, world: World) -> None:
         good = next((p for p in _newest_first(folder) if not _damage(p)), None)
         last = f"the last good checkpoint is {good.stem}" if good else "there is no checkpoint yet"
         raise KithkinError(e.problem, f"{e.remedy}: {last}.") from e
-    kept = [p for p in _newest_first(folder) if _round(p) <= world.round][:KEPT]
-    for other in {*_newest_first(folder)}.difference(kept):
-        _drop(other)
+    found = _newest_first(folder)
+    kept = [p for p in found if _round(p) <= world.round][:KEPT]
+    for other in found:
+        if other not in kept:
+            _drop(other)
 
 
 class Pace:
