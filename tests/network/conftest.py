@@ -8,4 +8,4 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "record")]

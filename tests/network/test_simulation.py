@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from fake import figures, flags_of, local
-from fleet import environment
+from tiny_runs import finished, spawn, wait_for_lines, waits_in_round
 
 from kithkin.errors import KithkinError
 from kithkin.record import Folder, resume
@@ -24,15 +21,9 @@ def command(method: str, out: Path, **more: object) -> list[str]:
     return ["federation", "run", *words, "--out", str(out), "--quiet"]
 
 
-def begin(words: list[str], odd: str = "") -> subprocess.Popen[str]:
-    python = [sys.executable, "-m", "kithkin", *words]
-    return subprocess.Popen(python, env=environment(odd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def done(words: list[str]) -> None:
-    process = begin(words)
-    _, err = process.communicate(timeout=400)
-    assert process.returncode == 0, err[-3000:]
+    code, _, err = finished(spawn(words))
+    assert code == 0, err[-3000:]
 
 
 def alike(there: Folder, here: Folder) -> None:
@@ -54,15 +45,13 @@ def test_the_same_run_in_flowers_simulation(method: str, tmp_path: Path):
 def test_a_killed_simulation_goes_on_where_it_was(tmp_path: Path):
     local("um-plus", tmp_path / "local", rounds=8)
     there = Folder(tmp_path / "sim")
-    process = begin(command("um-plus", there.path, rounds=8), "8:hang")
-    while not (there.metrics.exists() and there.metrics.read_text().count("\n") >= 3):
-        assert process.poll() is None, process.communicate()[1][-3000:]
-        time.sleep(0.05)
+    process = spawn(command("um-plus", there.path, rounds=8), waits_in_round(8, tmp_path / "never"))
+    wait_for_lines(there.metrics, 3, process)
     process.kill()
     process.communicate()
     assert not there.summary.exists()
-    refused = begin(["resume", str(there.path), "--device", "cpu"])
-    assert "A simulated run goes on as it began." in refused.communicate(timeout=100)[1]
+    refused = finished(spawn(["resume", str(there.path), "--device", "cpu"]))
+    assert "A simulated run goes on as it began." in refused[2]
     done(["resume", str(there.path), "--quiet"])
     alike(there, Folder(tmp_path / "local"))
     there.summary.unlink()

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-WATCHED = {"kithkin.network.wire", "kithkin.network.site", "kithkin.record.run"}
+WATCHED = {"kithkin.network.wire", "kithkin.network.site"}
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -24,7 +24,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             run(module)
-            {"wire": spoil_wire, "site": spoil_site, "run": spoil_run}[name.split(".")[-1]](module)
+            (spoil_wire if name.endswith("wire") else spoil_site)(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -89,17 +89,6 @@ def spoil_site(site):
         return visit(self, brief, *more)
 
     site.Site._visit = odd
-
-
-def spoil_run(run):
-    play = run.play
-
-    def odd(method, courier, world, trained):
-        if "hang" in asked(world.round + 1):
-            time.sleep(600)
-        return play(method, courier, world, trained)
-
-    run.play = odd
 
 
 if os.environ.get("KITHKIN_ODD"):
