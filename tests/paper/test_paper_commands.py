@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ def test_all_of_them_run_and_draw_at_the_smallest_scale(kith: Any, tmp_path: Pat
     assert out.split() == [f"results/drawn/{name}-smoke.md" for name in RECIPES]
     for name in RECIPES:
         drawn = (tmp_path / "results/drawn" / f"{name}-smoke.md").read_text()
-        ((found, wanted),) = re.findall(r"(\d+) of (\d+) runs", drawn)
-        assert found == wanted
+        ((found, wanted, runs),) = re.findall(r"(\d+) of (\d+) cells, (\d+) runs", drawn)
+        assert found == wanted == runs
         assert int(wanted) == len(RECIPES[name].plan(Plan("smoke"))) or (name == "tuning" and 6 <= int(wanted) < 8)
         assert "smoke: digits stand in" in drawn
         for address in [line.split("](")[1].rstrip(")") for line in drawn.splitlines() if line.startswith("![")]:
@@ -81,21 +82,33 @@ def test_the_list_tells_names_places_and_counts(kith: Any, tmp_path: Path, monke
 
 
 def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tmp_path: Path):
-    put(RECIPES["sample-rate"].plan(PLAN)[0], tmp_path / "results")
-    (tmp_path / "results/fashion-mnist/half.json").write_text('{"format": 1, "ki')
+    first, second = RECIPES["sample-rate"].plan(PLAN)[:2]
+    put(first, tmp_path / "results")
+    put(second, tmp_path / "results").write_text('{"format": 1, "ki')
     code, _, err = kith("report", "--out", "here/all.md")
     assert code == 0
-    assert "results/fashion-mnist/half.json is no finished cell" in err
+    assert f"results/{second.file} is no finished cell" in err
     report = (tmp_path / "here/all.md").read_text()
-    assert "| [sample-rate](#sample-rate-short) | short | paper | 1 of 5 | 1 of 5 |" in report
+    assert "| [sample-rate](#sample-rate-short) | short | paper | 1 of 5 | 1 |" in report
     assert '(Table V), short <a id="sample-rate-short"></a>' in report
     places = 4 * len(ALL)
-    assert f"| [fashion-mnist](#fashion-mnist-short) | short | paper | 1 of {places} | 1 of {places} |" in report
+    assert f"| [fashion-mnist](#fashion-mnist-short) | short | paper | 1 of {places} | 1 |" in report
     assert "1 finished runs in all" in report
     (nothing,) = (line for line in report.splitlines() if line.startswith("Nothing was run yet for "))
     assert "`kithkin paper pathmnist`" in nothing
     assert "fashion-mnist" not in nothing
     assert (tmp_path / "here/all.html").exists()
+
+
+def test_every_seed_that_is_there_is_drawn_unless_so_many_are_asked_for(kith: Any, tmp_path: Path):
+    for cell in RECIPES["sample-rate"].plan(replace(PLAN, seeds=3)):
+        if cell.column == 0.5:
+            put(cell, tmp_path / "results", test=0.7 + 0.1 * cell.config.seed)
+    assert kith("report")[0] == 0
+    assert "80.0 ± 10.0 (n 3)" in (tmp_path / "results/report.md").read_text()
+    drawing = ("sample-rate", "--scale", "short", "--budget", "0")
+    assert "80.0 ± 10.0 (n 3)" in kith(*drawing)[1]
+    assert "75.0 ± 7.1 (n 2)" in kith(*drawing, "--seeds", "2")[1]
 
 
 def test_a_report_of_nothing_says_so(kith: Any, tmp_path: Path):

@@ -95,6 +95,8 @@ def test_twenty_seeds_and_the_first_of_all_before_the_second_of_any():
 def test_every_method_is_tuned_on_the_same_rates_with_a_seed_that_no_table_has():
     cells = RECIPES["tuning"].plan(Plan("paper", "paper", 20))
     assert cells == RECIPES["tuning"].plan(Plan("short", "tuned", 1))
+    small = RECIPES["tuning"].plan(Plan("small", "paper", 20))
+    assert len({c.file for c in small}) == len(small), "one seed is all there is"
     for method in ALL:
         mine = [c for c in cells if c.row == ("cifar-10", method)]
         assert sorted(c.config.lr for c in mine) == [3e-4, 1e-3, 3e-3, 1e-2]
@@ -205,7 +207,7 @@ def test_a_table_has_mean_deviation_number_the_papers_and_the_difference(tmp_pat
     assert row(text, "local")[6:9] == ["80.0 ± 7.1 (n 2)", "", ""]
     assert row(text, "fixavg") == ["", "75.94", "", "", "76.78", "", "", "78.68", "", "", "79.59", ""]
     assert "90.0 ± 7.1 (n 2)" in text  # the largest of any round
-    assert f"4 of {2 * 4 * len(ALL)} runs, by kithkin 0.0.1 on an abacus" in text
+    assert f"2 of {4 * len(ALL)} cells, 4 runs, by kithkin 0.0.1 on an abacus" in text
     assert f"Lacks {4 * len(ALL) - 2} of {4 * len(ALL)} cells" in text
     assert "1.0 points above the paper's on average (1 above, 0 below); farthest: um at α = 0.5 (+1.0)" in text
     put(some("fashion-mnist", lambda c: (c.row, c.column) == ("fixavg", 0.5), plan), tmp_path, test=0.5)
@@ -216,7 +218,7 @@ def test_a_table_has_mean_deviation_number_the_papers_and_the_difference(tmp_pat
 def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):
     text = text_of("components", tmp_path)
     assert row(text, "cifar-10, alpha 10") == ["", "47.95", "", "", "50.47", "", "", "54.03", ""]
-    assert "0 of 24 runs." in text
+    assert "0 of 24 cells, 0 runs." in text
     assert "on average" not in text
 
 

@@ -87,6 +87,7 @@ class Grid:
 
     wanted: dict[tuple[Hashable, Hashable], list[Cell]]
     found: dict[tuple[Hashable, Hashable], list[Record]]
+    files: frozenset[str] = frozenset()  # where the records were
 
     @property
     def rows(self) -> list[Any]:
@@ -152,6 +153,7 @@ def _bad(path: Path, why: str) -> KithkinError:
 
 def gather(cells: Iterable[Cell], results: Path) -> Grid:
     """Read what there is."""
+    files: set[str] = set()
     wanted: dict[tuple[Hashable, Hashable], list[Cell]] = {}
     found: dict[tuple[Hashable, Hashable], list[Record]] = {}
     for cell in cells:
@@ -163,7 +165,8 @@ def gather(cells: Iterable[Cell], results: Path) -> Grid:
             continue  # `strangers` names it
         if record and record.keys() >= cell.looks:
             found.setdefault(place, []).append(record)
-    return Grid(wanted, found)
+            files.add(cell.file)
+    return Grid(wanted, found, frozenset(files))
 
 
 def strangers(results: Path) -> list[str]:

@@ -19,7 +19,7 @@ from kithkin.errors import KithkinError, unknown
 from kithkin.methods import entry_of
 from kithkin.paper.cells import Cell, fill, strangers
 from kithkin.paper.drawing import Block, write_page
-from kithkin.paper.plan import SEEDS, Plan, Rate, Scale
+from kithkin.paper.plan import MOST_SEEDS, SEEDS, Plan, Rate, Scale
 from kithkin.paper.recipes import RECIPES, page, recipe_of
 from kithkin.record.assembling import pick_device
 
@@ -81,7 +81,7 @@ def regenerating(name: str) -> Callable[..., None]:
     Args:
         scale: smoke, seconds, on digits; small, a minute a run on a CPU; short, with fewer rounds; paper, the paper's setting.
         lr: The paper's learning rate 1e-4, or the tuned one; smoke and small have their own.
-        seeds: Runs of each cell; left out, 20 at scale paper, else 1.
+        seeds: Runs of each cell; left out, 20 at scale paper, else 1, and all that are there are drawn.
         budget: Minutes after which to stop; 0 only draws.
         methods: Run only these; all are drawn.
         alphas: Run only at these; all are drawn.
@@ -131,9 +131,11 @@ def regenerate(
     else:
         filled = None
     folder = out or results / "drawn"
-    for each, its in wanted_by.items():
+    drawn = replace(plan, seeds=seeds or MOST_SEEDS)
+    for each in wanted_by:
         path = folder / f"{each}{plan.stem}.md"
-        text = write_page(path, page(each, RECIPES[each].gather(its, plan, results), plan), folder / "figures")
+        recipe = RECIPES[each]
+        text = write_page(path, page(each, recipe.gather(recipe.plan(drawn), drawn, results), drawn), folder / "figures")
         if not quiet:
             print(path if name == ALL else text)
     if filled:
@@ -190,14 +192,14 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
     for name, recipe in RECIPES.items():
         pages: list[list[Block]] = []
         shown: list[list[str]] = []
-        for plan in [Plan(s, r, SEEDS[s]) for s in scales for r in get_args(Rate)]:
+        for plan in [Plan(s, r, MOST_SEEDS) for s in scales for r in get_args(Rate)]:
             cells = recipe.plan(plan)
             if (names := [cell.file for cell in cells]) in shown or not (grid := recipe.gather(cells, plan, results)).found:
                 continue
             shown.append(names)
             pages.append(page(name, grid, plan, level=2))
-            files |= {cell.file for cell in cells if (results / cell.file).exists()}
-            places, runs = f"{len(grid.found)} of {len(grid.wanted)}", f"{len(grid.records)} of {len(grid.cells)}"
+            files |= grid.files
+            places, runs = f"{len(grid.found)} of {len(grid.wanted)}", len(grid.records)
             rate = "its own" if plan.reduced else plan.rate
             lines.append(f"| [{name}](#{name}{plan.stem}) | {plan.scale} | {rate} | {places} | {runs} |")
         if not pages:

@@ -26,7 +26,8 @@ Rate = Literal["paper", "tuned"]
 HOME = Path(__file__).parent
 TUNED: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HOME / "tuned.toml").read_text(encoding="utf-8"))
 
-SEEDS = {"smoke": 1, "small": 1, "short": 1, "paper": 20}
+SEEDS = {"smoke": 1, "small": 1, "short": 1, "paper": 20}  # that are run where nobody says how many
+MOST_SEEDS = max(SEEDS.values())  # that are drawn, where they are there
 ROUNDS = PAPER["*"]["rounds"]
 SHORT = {"*": 60, "organamnist": 30, "pathmnist": 10}  # rounds; on the medical sets every client trains in each
 SMOKE = {"clients": 6, "rounds": 2, "width": 2, "epochs": 1, "batch_size": 256, "sample_rate": 0.34, "device": "cpu"}

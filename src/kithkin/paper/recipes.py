@@ -186,12 +186,11 @@ def recipe_of(name: str) -> Recipe:
 
 def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     """What was run, with what."""
-    wanted, found = len(grid.cells), len(grid.records)
     machines = sorted({r["machine"]["device"] for r in grid.records})
     versions = sorted({r["kithkin"] for r in grid.records})
-    by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if found else ""
+    by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if grid.found else ""
     label = plan.label if plan.reduced else setting or plan.label + chosen_beside_rates(grid, plan)
-    return f"Setting: {label}. {found} of {wanted} runs{by}."
+    return f"Setting: {label}. {len(grid.found)} of {len(grid.wanted)} cells, {len(grid.records)} runs{by}."
 
 
 def chosen_beside_rates(grid: Grid, plan: Plan) -> str:
