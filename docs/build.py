@@ -121,4 +121,4 @@ def cell(text: str) -> str:
 
 
 def default(flag: Flag) -> str:
-    return "" if flag.default in ("None", "False", "") or not flag.value else f"`{flag.default}`"
+    return "" if flag.default in ("False", "") or not flag.value else f"`{flag.default}`"

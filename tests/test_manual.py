@@ -27,6 +27,14 @@ def test_every_flag_of_every_method_is_told(method: str):
     assert {name.replace("_", "-") for name in own} | {"tensorboard"} == told
 
 
+def test_every_flag_says_what_it_is_for_and_none_that_its_default_is_nothing():
+    flags = {(*command.words, flag.name): flag for command in commands() for flag in command.flags}
+    assert [where for where, flag in flags.items() if not flag.about] == []
+    assert [where for where, flag in flags.items() if flag.default in ("None", "''")] == []
+    assert flags["compare", "--helpers"].default == "5"
+    assert flags["compare", "--prox"].default == "the method's own"
+
+
 def test_a_flag_is_told_whole():
     flags = {flag.name: flag for flag in read(("run",)).flags}
     momentum = Flag("--momentum", "FLOAT", "Momentum of SGD.", "0.9", "run options")

@@ -9,9 +9,10 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, make_dataclass
+from inspect import signature, unwrap
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -22,7 +23,7 @@ import kithkin
 from kithkin import own
 from kithkin.config import Alpha, Engine, Pool, RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
-from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
+from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, UNSAID, OfAll, given, of_single_methods, parse, settle, shown, usual
 
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
 DEMO |= {"eval_every": 10, "device": "cpu"}
@@ -75,7 +76,11 @@ def _compare(argv: Sequence[str]) -> None:
             ),
             ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
-            ("jobs", Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.")], None),
+            (
+                "jobs",
+                Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.", **UNSAID)],
+                None,
+            ),
             QUIET,
             ("run", OfAll, field(default=OfAll(**vars(common)))),
             ("own", Own, field(default=Own())),
@@ -123,19 +128,16 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
         raise KithkinError(problem, "Other flags need another --out.")
 
 
-def _demo(argv: Sequence[str]) -> None:
-    """Train a small federation on the embedded digits with five methods at two heterogeneities, and compare them."""
+def _demo(out: Path | None = None) -> None:
+    """Train a small federation on the embedded digits with five methods at two heterogeneities, and compare them.
+
+    Args:
+        out: Keep the runs and the table in this folder.
+    """
     import tempfile
 
     from kithkin import compare
 
-    def args(out: Path | None = None) -> Path | None:
-        """Args:
-        out: Keep the runs and the table in this folder.
-        """
-        return out
-
-    out = tyro.cli(args, prog="kithkin demo", description=_demo.__doc__, args=argv, config=FLAT)
     print("Ten clients share 1,797 digits; each has its own mix of classes and its own share of labels. Nobody sends data.")
     print("alpha 5: clients are much alike. alpha 0.5: very different. Five methods, about a minute on two cores.\n")
     with tempfile.TemporaryDirectory() as folder:
@@ -145,35 +147,31 @@ def _demo(argv: Sequence[str]) -> None:
         _compare_cells(cells, where, None, quiet=False, kept=out is not None)
 
 
-def _resume(argv: Sequence[str]) -> None:
-    """Go on with a run that was broken off."""
+def _resume(
+    folder: Path,
+    quiet: bool = False,
+    report: bool = False,
+    tensorboard: bool = False,
+    device: str | None = None,
+    compute: Engine | None = None,
+    pool: Pool | None = None,
+) -> None:
+    """Go on with a run that was broken off.
+
+    Args:
+        folder: The run's folder, as given to --out.
+        quiet: Show nothing while running.
+        report: Write report.html into the folder; refreshed while running.
+        tensorboard: Write TensorBoard's event files into the folder.
+        device: auto, cpu, cuda or cuda:N; left out, as it began.
+        compute: How training runs from here on; left out, as it began.
+        pool: Where models lie between visits from here on; left out, as it began.
+    """
     from kithkin.record import resume
 
-    def args(
-        folder: tyro.conf.Positional[Path],
-        quiet: bool = False,
-        report: bool = False,
-        tensorboard: bool = False,
-        device: str | None = None,
-        compute: Engine | None = None,
-        pool: Pool | None = None,
-    ) -> tuple[Path, bool, bool, bool, dict[str, str | None]]:
-        """Go on with a run that was broken off.
-
-        Args:
-            folder: The run's folder, as given to --out.
-            quiet: Show nothing while running.
-            report: Write report.html into the folder; refreshed while running.
-            tensorboard: Write TensorBoard's event files into the folder.
-            device: auto, cpu, cuda or cuda:N; left out, as it began.
-            compute: How training runs from here on; left out, as it began.
-            pool: Where models lie between visits from here on; left out, as it began.
-        """
-        return folder, quiet, report, tensorboard, {"device": device, "compute": compute, "pool": pool}
-
-    folder, quiet, report, tensorboard, where = tyro.cli(args, prog="kithkin resume", args=argv, config=FLAT)
     display, finish = shown(quiet, folder, report, tensorboard)
     simulated = (folder / "sites").is_dir()  # by Flower
+    where = {"device": device, "compute": compute, "pool": pool}
     result = (_of_network("simulate").resume if simulated else resume)(folder, display, where=where)
     finish()
     _tell(result, quiet)
@@ -312,11 +310,15 @@ def _of_network(module: str) -> Any:
     return importlib.import_module(f"kithkin.network.{module}")
 
 
-def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]], None]:
-    """A function as a command; its parameters without a default are positional."""
+def _tyro(prog: str, function: Callable[..., Any]) -> Callable[[Sequence[str]], Any]:
+    """A function as a command; its parameters without a default are positional, and of an empty default nothing is said."""
 
-    def command(argv: Sequence[str]) -> None:
-        tyro.cli(function, prog=prog, args=argv, config=(*FLAT, tyro.conf.PositionalRequiredArgs))
+    def command(argv: Sequence[str]) -> Any:
+        plain = unwrap(function)
+        hints = get_type_hints(plain, include_extras=True)
+        unsaid = [name for name, parameter in signature(plain).parameters.items() if parameter.default in (None, "", ())]
+        plain.__annotations__ = hints | {name: Annotated[hints[name], tyro.conf.arg(**UNSAID)] for name in unsaid}
+        return tyro.cli(function, prog=prog, args=argv, config=(*FLAT, tyro.conf.PositionalRequiredArgs))
 
     command.__doc__ = function.__doc__
     return command
@@ -324,7 +326,7 @@ def _tyro(prog: str, function: Callable[..., None]) -> Callable[[Sequence[str]],
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": _run,
-    "resume": _resume,
+    "resume": _tyro("kithkin resume", _resume),
     "compare": _compare,
     "report": _command("Write one page about one run, or several side by side.", _of_reports, "report"),
     "watch": _command("Serve that page on this machine, up to date while runs go on.", _of_reports, "watch"),
@@ -336,7 +338,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
         "Let a new client join a finished run: helpers from its pool, a model of its own.", _of_use, "newcomer"
     ),
     "explain": _explain,
-    "demo": _demo,
+    "demo": _tyro("kithkin demo", _demo),
     "methods": _methods,
     "data": _data,
     "paper": _paper,

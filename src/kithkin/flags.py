@@ -15,11 +15,8 @@ from kithkin.config import Alpha, RunConfig, check_kinds
 from kithkin.errors import KithkinError, unknown
 from kithkin.own import is_own, short
 
-OUT = (
-    "out",
-    Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.", help_behavior_hint="")],
-    None,
-)
+UNSAID: dict[str, Any] = {"help_behavior_hint": ""}  # of a flag whose words say what happens where it is left out
+OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.", **UNSAID)], None)
 QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
 REPORT = (
     "report",
@@ -104,17 +101,30 @@ def of_single_methods(argv: Sequence[str]) -> type:
     """A class with the settings of every method, also of the user's own among --methods; each may be left out."""
     from kithkin.methods import METHODS, entry_of
 
-    own: dict[str, tuple[Any, list[str]]] = {}
+    own: dict[str, tuple[Any, dict[str, Any]]] = {}
     for name in [*METHODS, *filter(is_own, _given_all(argv, "--methods"))]:
-        for setting, kind in get_type_hints(type(entry_of(name).settings)).items():
-            known, names = own.get(setting, (kind, []))
-            own[setting] = (_either(known, kind), [*names, short(name)])
+        settings = entry_of(name).settings
+        for setting, kind in get_type_hints(type(settings)).items():
+            known, values = own.get(setting, (kind, {}))
+            own[setting] = (_either(known, kind), {**values, short(name): getattr(settings, setting)})
     own_fields = [
-        (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(names)}.")], None)
-        for setting, (kind, names) in own.items()
+        (setting, Annotated[kind | None, tyro.conf.arg(help=f"For {', '.join(v)}.", help_behavior_hint=_default_of(v))], None)
+        for setting, (kind, v) in own.items()
     ]
     about = "Settings of single methods go to those that have them; `kithkin run --method NAME --help` says what they mean."
     return make_dataclass("Own", own_fields, frozen=True, namespace={"__doc__": about})
+
+
+def _default_of(values: dict[str, Any]) -> str:
+    """What --help says of a setting of several methods, where it is left out.
+
+    >>> _default_of({"um": 5, "um-plus": 5}), _default_of({"um": 5, "mine": 6}), _default_of({"lg-fedavg": None})
+    ('(default: 5)', "(default: the method's own)", '')
+    """
+    first, *others = values.values()
+    if any(value != first for value in others):
+        return "(default: the method's own)"
+    return "" if first is None else f"(default: {first})"
 
 
 def usual(argv: Sequence[str], **more: Any) -> RunConfig:
