@@ -270,7 +270,7 @@ def worst_decile(values: Sequence[float]) -> float:
 
 HEADS = ("method", "alpha", "test", "var", "worst\n10%", "label\nerror", "given", "MB", "sec", "vs\nlocal", "harm")
 LEGEND = (
-    "All at the round of best validation accuracy.\n"
+    "Accuracies are those of the round of best validation accuracy.\n"
     "test: mean over clients (± sd over seeds). var: variance over them.\n"
     "worst 10%: mean of the worst tenth of the clients.\n"
     "label error: wrong pseudo labels in the last round. given: pictures with one.\n"
