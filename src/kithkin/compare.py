@@ -6,11 +6,12 @@ import csv
 import json
 import math
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -155,6 +156,9 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
                 progress.update(task, advance=1, last=f"{cells[i].folder.name}: {got}")
         except BaseException:
             stop.set()  # for the cells that wait in a process already
+            for number in [process.pid for process in multiprocessing.active_children() if process.pid]:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGINT)  # which a terminal sends to all, `kill` to us alone
             pool.shutdown(cancel_futures=True)
             raise
     return _told(cells, results, broken)
@@ -179,7 +183,7 @@ def begin_work(stop: Any) -> None:
 def work(cell: Cell) -> Result:
     """Do a cell in a process of its own, unless the comparison was stopped."""
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupted)
         if stopped.is_set():
             raise KeyboardInterrupt
         return blaming(cell, quiet=True, one_thread=True)
@@ -188,6 +192,12 @@ def work(cell: Cell) -> Result:
         raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _interrupted(*_: Any) -> None:
+    """Once: what a run does then, such as saving, is not broken off by a second signal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def default_jobs(device: str) -> int:

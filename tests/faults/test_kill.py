@@ -62,6 +62,22 @@ def test_ctrl_c_saves_the_last_finished_round_says_how_to_go_on_and_ends_with_13
     assert_same_run(out, whole("um", **LONG))
 
 
+def test_an_interrupt_that_reaches_a_comparison_alone_stops_and_saves_its_runs(tmp_path: Path):
+    run = argv("um", tmp_path, rounds=10_000, eval_every=10_000, checkpoint_every=0)
+    at = run.index("--method")
+    words = ["compare", "--methods", "um", "local", "--jobs", "2", *run[1:at], *run[at + 2 :]]
+    process = spawn(words, CTRL_C_WORKS)
+    for run in (runs := [tmp_path / f"{method}-a0.5-s0" for method in ("um", "local")]):
+        wait_for_lines(run / "metrics.jsonl", 2, process)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finished(process)
+    assert code == 130, err
+    assert "Traceback" not in err
+    for run in runs:
+        assert len(checkpoints(run)) == 1
+        assert not drafts(run)
+
+
 TWO_WORKERS = """
 import os, sys, torch, kithkin.compute
 os.setsid()  # a terminal's Ctrl-C reaches a whole group of processes
