@@ -135,8 +135,8 @@ def test_the_command_line_is_known_by_nobody_but_its_doors():
 
 
 def test_nobody_below_knows_the_report():
-    """A run does without it; only the command line and the flags that ask for it know it."""
-    assert who_knows("report") == {"cli", "flags"}
+    """A run does without it; only the flags that ask for it know it, and the command line, by the names of its commands."""
+    assert who_knows("report") == {"flags"}
     assert {name[:2] for name in known_by("flags") if name[0] == "report"} == {("report", "live")}
 
 
@@ -145,7 +145,7 @@ def test_the_paper_is_known_by_the_command_line_alone():
 
 
 def test_what_uses_finished_runs_is_known_by_the_doors_alone():
-    assert who_knows("use") == {"top", "cli"}
+    assert who_knows("use") == {"top"}, "and the command line, by the names of its commands"
 
 
 def test_the_network_is_known_by_the_command_line_alone():

@@ -19,7 +19,7 @@ from kithkin.nets import Layout, ResNet9, layout_of
 def made(method: str, layout: Layout, **settings: object):
     config, own = settle({"method": method, **settings})
     training = Training(1, 32, 0.1, 0.9, False)
-    setting = Setting(layout, training, rounds=8, seed=0, device=torch.device("cpu"))
+    setting = Setting(layout=layout, training=training, rounds=8, seed=0, device=torch.device("cpu"))
     return config.resolved(), METHODS[method].make(own, setting)
 
 

@@ -9,6 +9,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, make_dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature, unwrap
 from io import TextIOWrapper
 from pathlib import Path
@@ -202,23 +204,11 @@ def _data(argv: Sequence[str]) -> None:
     _dispatch("kithkin data", {name: _tyro(f"kithkin data {name}", f) for name, f in known.items()}, argv)
 
 
-def _of_reports(name: str, argv: Sequence[str]) -> None:
-    from kithkin.report import commands
-
-    _tyro(f"kithkin {name}", getattr(commands, name.replace("-", "_")))(argv)
-
-
-def _of_use(name: str, argv: Sequence[str]) -> None:
-    from kithkin.use import commands
-
-    _tyro(f"kithkin {name}", getattr(commands, name))(argv)
-
-
-def _command(about: str, room: Callable[[str, Sequence[str]], None], name: str) -> Callable[[Sequence[str]], None]:
+def _command(about: str, room: str, name: str) -> Callable[[Sequence[str]], None]:
     """A command of a room that is imported only where the command is asked for; until then `about` says what it is."""
 
     def command(argv: Sequence[str]) -> None:
-        room(name, argv)
+        _tyro(f"kithkin {name}", getattr(import_module(f"kithkin.{room}"), name.replace("-", "_")))(argv)
 
     command.__doc__ = about
     return command
@@ -235,20 +225,6 @@ def _paper(argv: Sequence[str]) -> None:
     }
     known |= {name: _tyro(f"kithkin paper {name}", commands.regenerating(name)) for name in (commands.ALL, *RECIPES)}
     _dispatch("kithkin paper", known, argv)
-
-
-def _doctor(argv: Sequence[str]) -> None:
-    """Look at this machine: versions, device, data, what is missing and how to get it."""
-    from kithkin.doctor import doctor
-
-    _tyro("kithkin doctor", doctor)(argv)
-
-
-def _completion(argv: Sequence[str]) -> None:
-    """Print a script that completes kithkin's commands, flags and names in a shell."""
-    from kithkin.completion import completion
-
-    _tyro("kithkin completion", completion)(argv)
 
 
 def _site(argv: Sequence[str]) -> None:
@@ -303,11 +279,9 @@ def _tell(result: Any, quiet: bool) -> None:
 
 
 def _of_network(module: str) -> Any:
-    import importlib.util
-
-    if not importlib.util.find_spec("flwr"):
+    if not find_spec("flwr"):
         raise KithkinError("Flower is not installed.", "Install it with `pip install 'kithkin[deploy]'`.")
-    return importlib.import_module(f"kithkin.network.{module}")
+    return import_module(f"kithkin.network.{module}")
 
 
 def _tyro(prog: str, function: Callable[..., Any]) -> Callable[[Sequence[str]], Any]:
@@ -328,22 +302,24 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "run": _run,
     "resume": _tyro("kithkin resume", _resume),
     "compare": _compare,
-    "report": _command("Write one page about one run, or several side by side.", _of_reports, "report"),
-    "watch": _command("Serve that page on this machine, up to date while runs go on.", _of_reports, "watch"),
-    "export-metrics": _command("Write a run's record as CSV or Parquet tables.", _of_reports, "export-metrics"),
-    "predict": _command("Say what a client's model makes of pictures, and how sure it is.", _of_use, "predict"),
-    "advise": _command("Say which pictures a client should label next.", _of_use, "advise"),
-    "export": _command("Write a client's model into one file that needs no kithkin.", _of_use, "export"),
+    "report": _command("Write one page about one run, or several side by side.", "report.commands", "report"),
+    "watch": _command("Serve that page on this machine, up to date while runs go on.", "report.commands", "watch"),
+    "export-metrics": _command("Write a run's record as CSV or Parquet tables.", "report.commands", "export-metrics"),
+    "predict": _command("Say what a client's model makes of pictures, and how sure it is.", "use.commands", "predict"),
+    "advise": _command("Say which pictures a client should label next.", "use.commands", "advise"),
+    "export": _command("Write a client's model into one file that needs no kithkin.", "use.commands", "export"),
     "newcomer": _command(
-        "Let a new client join a finished run: helpers from its pool, a model of its own.", _of_use, "newcomer"
+        "Let a new client join a finished run: helpers from its pool, a model of its own.", "use.commands", "newcomer"
     ),
     "explain": _explain,
     "demo": _tyro("kithkin demo", _demo),
     "methods": _methods,
     "data": _data,
     "paper": _paper,
-    "doctor": _doctor,
-    "completion": _completion,
+    "doctor": _command("Look at this machine: versions, device, data, what is missing and how to get it.", "doctor", "doctor"),
+    "completion": _command(
+        "Print a script that completes kithkin's commands, flags and names in a shell.", "completion", "completion"
+    ),
     "site": _site,
     "serve": _serve,
     "federation": _federation,

@@ -27,14 +27,14 @@ from rich.table import Table
 from kithkin import own
 from kithkin.compute import cores
 from kithkin.config import Alpha, RunConfig, as_json
-from kithkin.data import load, resolved, whole_name
+from kithkin.data import load, resolved
 from kithkin.data.sources import is_official
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
 from kithkin.processes import die_with_parent
 from kithkin.record import Folder, Result, resume, run
-from kithkin.record.assembling import fingerprint_of, sources
+from kithkin.record.assembling import fingerprint_of, in_full, sources
 from kithkin.record.folder import disk_errors
 from kithkin.record.run import folder_name
 
@@ -86,8 +86,7 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
         return run(cell.config, cell.settings, cell.folder, display_for(quiet))
     manifest = folder.read_manifest()
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
-    config = resolved(replace(cell.config, data=whole_name(cell.config.data)))
-    config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
+    config = in_full(cell.config)
     wanted = json.loads(json.dumps({**as_json(config), **asdict(cell.settings)}))  # as a manifest holds it
     where = {name: wanted[name] for name in ("device", "compute", "pool")}
     usual = {**as_json(RunConfig()), **asdict(entry_of(config.method).settings)}  # of what is newer than the run

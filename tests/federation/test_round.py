@@ -16,7 +16,7 @@ from scripted import W0, Scripted, adding, asker, client, fitted, make
 from torch import nn
 
 from kithkin.errors import KithkinError
-from kithkin.federation import Ledger, LocalCourier, cohort, mean_accuracy, open_world, play
+from kithkin.federation import Ledger, LocalCourier, cohort, open_world, play
 from kithkin.methods import METHODS
 from kithkin.nets import initial_vector
 
@@ -265,13 +265,3 @@ def test_the_order_in_which_replies_arrive_changes_nothing(name):
             world, _ = play(method, courier, world, everyone)
         worlds.append(world)
     assert same_world(*worlds)
-
-
-# -- means
-
-
-def test_the_mean_ignores_clients_without_such_pictures():
-    assert mean_accuracy([0.5, math.nan, 1.0]) == 0.75
-    assert mean_accuracy([0.25]) == 0.25
-    assert math.isnan(mean_accuracy([math.nan, math.nan]))
-    assert math.isnan(mean_accuracy([]))

@@ -53,7 +53,7 @@ def clients_of(*parts: tuple[int, int], seed: int = 0) -> list[Client]:
 
 
 def method_of(name: str, build: Callable[[], nn.Module], training: Training = TRAINING, **changes: Any) -> Any:
-    setting = Setting(layout_of(build()), training, rounds=4, seed=0, device=CPU)
+    setting = Setting(layout=layout_of(build()), training=training, rounds=4, seed=0, device=CPU)
     return METHODS[name].make(replace(METHODS[name].settings, **changes), setting)
 
 

@@ -20,7 +20,7 @@ LAYOUT = layout_of(nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1),
 BIASED = layout_of(nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1, affine=False), nn.Linear(1, 2)))
 W0 = torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0])
 TRAINING = Training(epochs=2, batch_size=4, lr=0.125, momentum=0.5, flip=True)
-SETTING = Setting(LAYOUT, TRAINING, rounds=8, seed=0, device=CPU)
+SETTING = Setting(layout=LAYOUT, training=TRAINING, rounds=8, seed=0, device=CPU)
 
 
 def make(name: str, **changes: Any) -> Any:

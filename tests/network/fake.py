@@ -55,8 +55,8 @@ class Node:
         self.node_id = 100 + number
         self.public_key = b""
         data = partial(share, terms.config.method, json.dumps(flags), number)
-        self.site = Site(terms, folder, data, f"site-{number}")
-        self.app = app_for(lambda context: (self.site, number))
+        self.site = Site(terms, folder, data, f"site-{number}", number=number)
+        self.app = app_for(lambda context: self.site)
 
     def answer(self, message: Message) -> Message | None:
         context = Context(1, self.node_id, {}, RecordDict(), {})

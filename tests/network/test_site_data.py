@@ -54,10 +54,11 @@ def init(home: Path, *more: str) -> Path:
 def seated(federation: Federation, number: int, folder: Path, data: Any = None) -> None:
     """A site of this federation's that has its data, and all else, from its folder."""
 
-    def site(context: Context) -> tuple[Site, int]:
+    def site(context: Context) -> Site:
         found = Site.at(folder, federation.terms)
         found.data = data or found.data
-        return found, number
+        found.number = number
+        return found
 
     federation.node(number).app = app_for(site)
 

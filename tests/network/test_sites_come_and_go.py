@@ -518,9 +518,12 @@ def test_a_round_that_nobody_has_done_is_asked_for_again_ever_more_slowly_and_to
     assert result.metrics[0]["up_bytes"] > 0
 
 
-def test_a_line_that_was_torn_does_not_hide_what_happens_after_it(tmp_path: Path):
+def test_a_line_that_was_torn_does_not_hide_what_happens_after_it_and_no_round_stands_twice(tmp_path: Path):
     federation = Federation(tmp_path, "fixavg", rounds=1)
-    torn = {"events.jsonl": '{"time": 1, "site": "north", "what": "is', "sites.jsonl": '{"round": 0, "as'}
+    torn = {
+        "events.jsonl": '{"time": 1, "site": "north", "what": "is',
+        "sites.jsonl": '{"round": 1, "asked": []}\n{"round": 0, "as',
+    }
     for name, text in torn.items():
         (federation.folder.path / name).write_text('{"time": 1, "round": 0, "site": "north", "what": "is here"}\n' + text)
     federation.serve()

@@ -21,7 +21,7 @@ from kithkin.errors import KithkinError
 from kithkin.methods.base import Parcel
 from kithkin.nets import layout_of
 from kithkin.network.terms import craft_of, terms_from
-from kithkin.network.wire import BYTES, RefusedError, Wire, digest, parcel_lines, parcels_from
+from kithkin.network.wire import DTYPES, RefusedError, Wire, digest, parcel_lines, parcels_from
 
 TERMS = {wire: terms_of("fixavg", wire=wire) for wire in ("fp32", "fp16", "bf16")}
 CRAFT = craft_of(TERMS["fp32"], torch.device("cpu"))
@@ -43,7 +43,7 @@ def sealed(arrays: list[np.ndarray], note: Any = None, sha: str | None = None) -
 def test_a_model_comes_back_as_its_numbers_can_be_held(name: str, dtype: torch.dtype):
     wire, w = wire_of(name), torch.linspace(-3, 3, P)
     content = wire.seal({"round": 7}, [(w, P)])
-    assert sum(a.numpy().nbytes for a in content.array_records["models"].values()) == P * BYTES[name]  # type: ignore[index]
+    assert sum(a.numpy().nbytes for a in content.array_records["models"].values()) == P * DTYPES[name][0].itemsize  # type: ignore[index]
     note, (back,) = wire.open(content, "north")
     assert note["round"] == 7
     assert back.dtype == torch.float32
@@ -176,9 +176,9 @@ LIES: dict[str, dict[str, Any]] = {
     "round 9": {"round": 9},
     "more than it said it has": {"examples": 10**6},
     "no count": {"examples": -1},
-    "not finite": {"loss": math.inf},
+    "not finite": {"seconds": math.inf},
     "a number in it is not finite": {"seconds": math.nan},
-    "too large": {"loss": 10**400},
+    "too large": {"seconds": 10**400},
     "int too large": {"seconds": 10**400},
     "no attribute": {"audit": NO_LABELS | {"by_helper": []}},
     "counts of labels cannot be": {"audit": NO_LABELS | {"wrong": 1}},
@@ -231,7 +231,7 @@ def test_a_message_is_its_models_and_less_than_a_kilobyte(method: str, tmp_path:
 
 TOLD = {  # docs/deploy.md lists all of it under "What the pool reveals"
     "query.hello": {"name", "number", "sizes", "round", "kithkin"},
-    "train.round": {"parcels", "examples", "holds", "loss", "audit", "seconds", "again"},
+    "train.round": {"parcels", "examples", "holds", "audit", "seconds", "again"},
     "evaluate.exam": {"val", "test"},
 }
 
@@ -254,7 +254,7 @@ def test_sites_tell_the_server_only_what_the_docs_list(tmp_path: Path):
     assert told == TOLD
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text().replace("\n", " ")
     learnt = page.split("The server also learns")[1].split("Nothing here")[0]
-    for what in ("version of kithkin", "validation and test pictures", "training loss", "seconds it worked"):
+    for what in ("version of kithkin", "validation and test pictures", "seconds it worked"):
         assert what in learnt
 
 

@@ -16,7 +16,7 @@ import pytest
 from made_up import cell, put, record
 
 import kithkin
-from kithkin import methods
+from kithkin import methods, processes
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
 from kithkin.methods import METHODS
@@ -261,7 +261,7 @@ def claim(lock: Path, **owner: Any) -> None:
 
 
 def test_the_claim_of_a_dead_process_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    claim(tmp_path / ".running" / f"{cell().key}.lock", process=dead_process())
+    claim(tmp_path / ".running" / f"{cell().key}.lock", pid=dead_process(), born="1")
     made(monkeypatch)
     assert fill([cell()], tmp_path, None, True).done == 1
 
@@ -269,10 +269,10 @@ def test_the_claim_of_a_dead_process_is_taken_over(tmp_path: Path, monkeypatch: 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody knows")
 def test_the_claim_of_a_process_whose_number_another_has_is_taken_over(tmp_path: Path):
     lock = tmp_path / "x.lock"
-    claim(lock, process=os.getppid(), since="1")
+    claim(lock, pid=os.getppid(), born="1")
     with claimed(lock) as mine:
         assert mine
-    claim(lock, process=os.getppid(), since=cells._since(os.getppid()))
+    claim(lock, pid=os.getppid(), born=processes._birth(os.getppid()))
     with claimed(lock) as mine:
         assert not mine
 
@@ -292,9 +292,9 @@ def test_the_claim_of_a_living_process_is_kept(tmp_path: Path, monkeypatch: pyte
         if whose != "ours":
             raise PermissionError
 
-    monkeypatch.setattr(cells.os, "kill", kill)
+    monkeypatch.setattr(processes.os, "kill", kill)
     lock = tmp_path / ".running" / f"{cell().key}.lock"
-    claim(lock, process=os.getppid())
+    claim(lock, pid=os.getppid(), born=processes._birth(os.getppid()))
     monkeypatch.setattr(cells, "do", never)
     filled = fill([cell()], tmp_path, None, True)
     assert (filled.done, filled.elsewhere) == (0, 1)

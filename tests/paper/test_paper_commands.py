@@ -13,7 +13,7 @@ from made_up import PLAN, put, record
 
 from kithkin.cli import main
 from kithkin.paper import cells
-from kithkin.paper.commands import regenerate
+from kithkin.paper.commands import regenerating
 from kithkin.paper.plan import ALL, Plan
 from kithkin.paper.recipes import RECIPES
 from kithkin.record import looks
@@ -208,6 +208,6 @@ def test_a_mistake_ends_with_one_line_a_remedy_and_code_2(kith: Any, tmp_path: P
 
 
 def test_what_is_written_is_json_that_others_read(tmp_path: Path):
-    regenerate("costs", "smoke", results=tmp_path, quiet=True)
+    regenerating("costs")("smoke", results=tmp_path, quiet=True)
     (path,) = (tmp_path / "digits").iterdir()
     assert json.loads(path.read_text())["config"]["data"] == "digits"

@@ -30,7 +30,7 @@ from kithkin.nets.vector import cut
 from kithkin.record import Folder
 from kithkin.record.checkpoint import Pace
 from kithkin.record.folder import reason
-from kithkin.record.run import as_line, from_line, last_labels
+from kithkin.record.run import in_figures, last_labels
 
 Whole = Callable[..., Path]
 METHODS = ["um", "fixbn", "pfedme", "mix", "local"]
@@ -263,7 +263,7 @@ def test_the_test_accuracy_is_that_of_the_round_of_best_validation_and_of_no_oth
 
 
 def test_where_nobody_can_validate_the_last_round_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    marks = {t: Marks([math.nan] * 6, [t / 4] * 5 + [math.nan]) for t in (1, 2)}
+    marks = {t: Marks([None] * 6, [t / 4] * 5 + [None]) for t in (1, 2)}
     monkeypatch.setattr(LocalCourier, "examine", lambda self, method, server, states, t: marks[t])
     result = start(tmp_path / "run", "fixavg", rounds=2)
     assert (result.summary["best_val"], result.summary["best_val_round"]) == (None, 2)
@@ -350,9 +350,9 @@ def test_without_validation_pictures_accuracy_is_null_and_every_line_is_strict_j
     assert any(missing)
 
 
-def test_marks_come_back_from_their_line_where_a_client_has_no_such_pictures_too():
-    back = from_line(json.loads(json.dumps(as_line(3, Marks([math.nan, 0.5], [0.25, math.nan])))))
-    assert (math.isnan(back.val[0]), back.val[1], back.test[0], math.isnan(back.test[1])) == (True, 0.5, 0.25, True)
+def test_means_and_variance_ignore_clients_without_such_pictures():
+    assert in_figures(Marks([0.5, None, 1.0], [0.25, 0.75, None])) == {"val_mean": 0.75, "test_mean": 0.5, "test_var": 0.0625}
+    assert in_figures(Marks([None], [None])) == {"val_mean": None, "test_mean": None, "test_var": None}
 
 
 @pytest.mark.parametrize("foreign", ["no line", "[1]", '{"round": "two"}', "[" * 100_000], ids=["text", "list", "name", "deep"])

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kithkin.data.split import Split
+from kithkin.data.split import Split, class_counts
 from kithkin.palette import BLUE, LINE, MUTED, ORANGE
 
 PALE = "#DCEAF4"  # blue on white, thinly
@@ -22,11 +22,6 @@ CELL = 0.3  # inches per client and class
 PER_ROW = 40  # clients side by side; more go to further rows, so that bubbles keep their size
 MOST = 1000  # clients drawn; more would only be dust
 LARGEST = (0.94 * CELL * 72) ** 2  # area of the largest bubble, in square points
-
-
-def class_counts(positions: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
-    """Pictures per client (row) and class (column)."""
-    return np.array([np.bincount(labels[mine], minlength=classes) for mine in positions])
 
 
 @contextmanager

@@ -64,6 +64,11 @@ class Split:
         return Split(tuple(Share(share.train, share.train[:0], share.val, share.test) for share in self.shares))
 
 
+def class_counts(positions: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+    """Pictures per client (row) and class (column)."""
+    return np.array([np.bincount(labels[mine], minlength=classes) for mine in positions])
+
+
 def split_of(dataset: Dataset, clients: int, alpha: Alpha | None, seed: int, label_ratio: float | None = None) -> Split:
     """By class with this alpha, or as the data says whose its pictures are."""
     if isinstance(alpha, float | int):

@@ -2,7 +2,7 @@
 
 from kithkin.federation.courier import Courier, DivergedError, Exam, LocalCourier, Marks, sit
 from kithkin.federation.ledger import Ledger, paper_costs
-from kithkin.federation.round import World, cohort, cohort_size, mean_accuracy, open_world, play
+from kithkin.federation.round import World, cohort, cohort_size, open_world, play
 
 __all__ = [
     "Courier",
@@ -14,7 +14,6 @@ __all__ = [
     "World",
     "cohort",
     "cohort_size",
-    "mean_accuracy",
     "open_world",
     "paper_costs",
     "play",

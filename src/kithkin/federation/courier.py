@@ -35,10 +35,10 @@ def diverged(what: str) -> DivergedError:
 
 @dataclass(frozen=True)
 class Marks:
-    """Each client's accuracy; NaN where it has no such pictures."""
+    """Each client's accuracy; None where it has no such pictures."""
 
-    val: list[float]
-    test: list[float]
+    val: list[float | None]
+    test: list[float | None]
 
 
 class Courier(Protocol):
@@ -87,7 +87,8 @@ class LocalCourier:
         for client, (_, _, sound) in zip(self.clients, marks, strict=True):
             if not sound:
                 raise diverged(f"What the model of client {client.number} answers in round {round}")
-        return Marks([val for val, _, _ in marks], [test for _, test, _ in marks])
+        val, test, _ = ([None if v != v else v for v in part] for part in zip(*marks, strict=True))
+        return Marks(val, test)
 
 
 async def sit(method: Method, server: Any, client: Client, state: Any, exam: Exam, round: int) -> tuple[list[Tensor], Tensor]:

@@ -17,11 +17,11 @@ class Ledger:
 
     moved: dict[str, int] = field(default_factory=dict[str, int])
 
-    def count(self, parcels: Iterable[Parcel]) -> Ledger:
-        """With these parcels, at four bytes a number."""
+    def count(self, parcels: Iterable[Parcel], number: int = NUMBER) -> Ledger:
+        """With these parcels, at so many bytes a number."""
         ledger = self
         for parcel in parcels:
-            ledger = ledger.add({parcel.cause: parcel.size * NUMBER})
+            ledger = ledger.add({parcel.cause: parcel.size * number})
         return ledger
 
     def add(self, bill: Mapping[str, int]) -> Ledger:

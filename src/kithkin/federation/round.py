@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -65,9 +64,3 @@ def _check_losses(losses: dict[int, Tensor], t: int) -> None:
         k = next(k for k, loss in losses.items() if not loss.isfinite())
         where = f"in round {t}" if t else "in the warm-up"
         raise diverged(f"The loss of client {k} {where}")
-
-
-def mean_accuracy(values: Sequence[float]) -> float:
-    """The unweighted mean over those clients that have such pictures."""
-    known = [v for v in values if not math.isnan(v)]
-    return fmean(known) if known else math.nan

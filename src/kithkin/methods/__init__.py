@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -38,25 +38,20 @@ from kithkin.methods.settings import (
 )
 from kithkin.methods.um import Newest, Pool, Um, UmState
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus, bias_of
-from kithkin.nets import Anatomy, Layout
+from kithkin.nets import Anatomy
 
 STATES = (Commons, Global, Globals, Held, Helper, HelperList, Newest, Own, Owns, PlusState, Pool, Score, UmState)
 """Every class that server and client states are made of: what a checkpoint may hold."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where a method is set up: the network's layout, local training, and the run's length and seed."""
+@dataclass(frozen=True, kw_only=True)
+class Setting(Anatomy):
+    """Where a method is set up: the network, local training, and the run's length and seed."""
 
-    layout: Layout
     training: Training
     rounds: int
     seed: int
     device: torch.device
-    classes: int | None = None  # left out, the last layer is taken to have one number for each
-    dropout: bool = True  # whether the network has any
-    signals: bool = False  # the data are no pictures
-    open_bias: bool = True  # what is added to the last layer's bias is added to the logits
 
 
 def _recipe(objective: Literal["alternate", "weighted", "sum", "fixmatch"], at: Setting, **more: Any) -> Recipe:
@@ -235,8 +230,7 @@ def method_for(
 ) -> Method:
     """The method that a resolved config asks for, on such a network; `flip` is what is known of the data set."""
     training = Training(config.epochs, some(config.batch_size), some(config.lr), config.momentum, config.flips(flip))
-    known = {f.name: getattr(network, f.name) for f in fields(network)}
-    setting = Setting(training=training, rounds=some(config.rounds), seed=config.seed, device=device, **known)
+    setting = Setting(**vars(network), training=training, rounds=some(config.rounds), seed=config.seed, device=device)
     method = entry_of(config.method).make(settings, setting)
     needed = ("opening_round", "open", "greet", "brief", "visit", "merge", "personal")
     lacking = [name for name in needed if not hasattr(method, name)]

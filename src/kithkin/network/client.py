@@ -15,43 +15,42 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from kithkin.errors import KithkinError
-from kithkin.network.papers import read_papers
 from kithkin.network.programs import say
 from kithkin.network.site import Site
 from kithkin.network.terms import terms_from
 
-Sites = Callable[[Context], tuple[Site, int | None]]
-"""Finds the site that a message is for, and the number that it claims."""
+Sites = Callable[[Context], Site]
+"""Finds the site that a message is for."""
 
 
 def app_for(sites: Sites) -> ClientApp:
     app = ClientApp()
 
-    def answer(message: Message, context: Context, do: Callable[[Site, int | None], RecordDict]) -> Message:
+    def answer(message: Message, context: Context, do: Callable[[Site], RecordDict]) -> Message:
         try:
-            site, number = sites(context)
+            site = sites(context)
         except Exception as e:
             log(e)
             return Message(
                 Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "it cannot begin; its site.log says why"), reply_to=message
             )
         try:
-            return Message(do(site, number), reply_to=message)
+            return Message(do(site), reply_to=message)
         except Exception as e:
             log(e)
             return Message(site.refuse(e), reply_to=message)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda site, number: site.hello(number))
+        return answer(message, context, Site.hello)
 
     @app.train("round")
     def round(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda site, _: site.round(message.content))
+        return answer(message, context, lambda site: site.round(message.content))
 
     @app.evaluate("exam")
     def exam(message: Message, context: Context) -> Message:
-        return answer(message, context, lambda site, _: site.examine(message.content))
+        return answer(message, context, lambda site: site.examine(message.content))
 
     return app
 
@@ -65,9 +64,8 @@ def log(e: Exception) -> None:
             traceback.print_exception(e)
 
 
-def _site_on_disk(context: Context) -> tuple[Site, int | None]:
-    folder = Path(str(context.node_config["folder"]))
-    return Site.at(folder, terms_from(str(context.run_config["terms"]))), read_papers(folder).number
+def _site_on_disk(context: Context) -> Site:
+    return Site.at(Path(str(context.node_config["folder"])), terms_from(str(context.run_config["terms"])))
 
 
 app = app_for(_site_on_disk)

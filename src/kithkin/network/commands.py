@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ def _serve(file: FederationFile, insecure: bool) -> None:
                     except KithkinError as e:
                         say(f"The run could not be handed to Flower: {e} Once more in {patience} s.")
                 elif not (file.folder / "started.json").exists() and at_work(file):
-                    os.kill(status_of(file)["pid"], signal.SIGTERM)
+                    with suppress(ProcessLookupError):
+                        os.kill(status_of(file)["pid"], signal.SIGTERM)
                 time.sleep(0.5)
         if not anew.exists():
             say(f"The server's program ended with code {link.returncode}; once more in 5 s")
@@ -264,19 +266,14 @@ def check_serving(file: FederationFile) -> None:
 def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
     """A run keeps its terms; what may change is how long it waits, and for how many."""
     after = json.loads(now.as_text())
+    usual = {"config": as_json(RunConfig()), "settings": asdict(entry_of(now.config.method).settings)}
+    pairs: dict[str, tuple[Any, Any]] = {}
     for name in before.keys() - {"run", "deadline", "least", "norm_limit"}:
-        was, now_is = before[name], after.get(name)
-        if isinstance(was, dict) and isinstance(now_is, dict):
-            usual = {"config": as_json(RunConfig()), "settings": asdict(entry_of(now.config.method).settings)}[name]
-            was = {**usual, **was}  # what is newer than the run had its usual value
-            name = next((k for k in was if was[k] != now_is.get(k)), name)
-            was, now_is = before_of(was, name), before_of(now_is, name)
+        was, now_is = ({name: terms.get(name)} if name not in usual else terms[name] for terms in (before, after))
+        pairs |= {k: (v, now_is.get(k)) for k, v in {**usual.get(name, {}), **was}.items()}  # what is newer had its usual value
+    for name, (was, now_is) in pairs.items():
         if was != now_is:
             raise KithkinError(f"{path} says {name} = {now_is}, but the run began with {was}.", f"Change it back. {NEW_RUN}")
-
-
-def before_of(values: dict[str, Any], name: str) -> Any:
-    return values.get(name, values)
 
 
 def _follow(file: FederationFile) -> None:

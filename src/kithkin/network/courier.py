@@ -18,12 +18,13 @@ import kithkin
 from kithkin import rng
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, Marks
+from kithkin.federation.ledger import UP
 from kithkin.methods import Method
 from kithkin.methods.base import Brief, Held, Parcel, Reply
 from kithkin.methods.mix import Mix
 from kithkin.methods.um_plus import um_in
 from kithkin.network.terms import FederationFile, Seat, Terms, changed_at, key_digest, read_federation
-from kithkin.network.wire import BYTES, RefusedError, Wire, count, parcel_lines, parcels_from
+from kithkin.network.wire import RefusedError, Wire, count, parcel_lines, parcels_from
 from kithkin.record.audit import BINS
 from kithkin.record.pack import pack
 
@@ -31,7 +32,6 @@ POLL = 0.2  # seconds between two looks for replies
 PATIENCE = 30.0  # seconds between two tries at most, where nobody answers
 GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
 ASK_AGAIN = 300.0  # seconds until who was not let in is asked again: its operator may have mended it
-UPLOADS = ("upload", "warm-up")
 FAULTS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # of a note that is not as it should be
 
 Say = Callable[[str, str], None]
@@ -215,7 +215,7 @@ class FlowerCourier:
             parcels = [*brief.parcels, *([self.lost[k]] if k in self.lost else [])]
             note = {"train": brief.train, "parcels": parcel_lines(parcels, self.names(k))}
             contents[k] = self.wire.seal(self._head(k, t) | note, [(p.w, p.size) for p in parcels])
-            self._count(parcels)
+            self.ledger = self.ledger.count(parcels, self.wire.bytes)
         self.counts, self.seconds = {}, {}
         replies: dict[int, Reply] = {}
         uploads = uploads_of(method)
@@ -228,7 +228,7 @@ class FlowerCourier:
             if self.left_out.pop(k, None):
                 self.say(self.name(k), f"is back in round {t}")
             self.roster.guests[k].cold = self.roster.guests[k].lost = False
-            self._count(replies[k].parcels)
+            self.ledger = self.ledger.count(replies[k].parcels, self.wire.bytes)
         return replies
 
     def _head(self, k: int, t: int) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class FlowerCourier:
         try:
             if (note["client"], note["round"]) != (k, t):
                 raise ValueError(f"it answers for client {note['client']}, round {note['round']}")
-            if any(p.cause not in UPLOADS or p.client != k for p in parcels):
+            if any(p.cause not in UP or p.client != k for p in parcels):
                 raise ValueError("it sends models that are not its own")
             if len(parcels) not in uploads:
                 raise ValueError(f"it sends {len(parcels)} models")
@@ -263,7 +263,7 @@ class FlowerCourier:
             if len({h.client for h in holds}) < len(holds):
                 raise ValueError("it holds a helper twice")
             seconds = float(note["seconds"])
-            if any(not math.isfinite(v) for v in (note["loss"] or 0.0, seconds, *(h.relation for h in holds))):
+            if any(not math.isfinite(v) for v in (seconds, *(h.relation for h in holds))):
                 raise ValueError("a number in it is not finite")
             if note["audit"]:
                 self.counts[k] = self._counts(note["audit"], back, sizes["unlabelled"])
@@ -290,11 +290,11 @@ class FlowerCourier:
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
         """Every site that is there examines its personal model; what the server adds to it travels, and is counted."""
         K = len(states)
-        marks = Marks([math.nan] * K, [math.nan] * K)
+        marks = Marks([None] * K, [None] * K)
         tensors: dict[str, Tensor] = {}
         shown = pack(method.shown(server), tensors)
         models = [(w, w.numel()) for w in tensors.values()]
-        size = sum(w.numel() for w in tensors.values()) * BYTES[self.terms.wire]
+        size = sum(w.numel() for w in tensors.values()) * self.wire.bytes
         pause = POLL
         while True:
             guests = self.roster.guests
@@ -306,7 +306,7 @@ class FlowerCourier:
                     mark = note.get(name)
                     if isinstance(mark, int | float) and 0 <= mark <= 1:
                         values[k] = float(mark)
-            if not all(map(math.isnan, marks.test)):
+            if any(mark is not None for mark in marks.test):
                 return marks
             pause = self._wait(pause)  # a round that nobody examines cannot be recorded
 
@@ -359,10 +359,6 @@ class FlowerCourier:
     def bill(self) -> dict[str, int]:
         moved, self.ledger = self.ledger.moved, Ledger()
         return moved
-
-    def _count(self, parcels: Sequence[Parcel]) -> None:
-        for p in parcels:
-            self.ledger = self.ledger.add({p.cause: p.size * BYTES[self.terms.wire]})
 
 
 def uploads_of(method: Method) -> range:

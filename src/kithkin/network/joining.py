@@ -61,8 +61,8 @@ def site_init(
         raise KithkinError(f"{folder} is a site already.", "Give another folder, or go on with `kithkin site join`.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        key = make_site_key(folder)
         write_papers(folder, papers)
+        key = make_site_key(folder)  # last of all: whoever has one is a site
     except OSError as e:
         raise KithkinError(f"Cannot write {folder}: {e.strerror or e}.", "Give another folder.") from None
     shape = "x".join(map(str, dataset.images.shape[1:]))

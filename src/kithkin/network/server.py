@@ -154,10 +154,10 @@ class Log:
         self.events, self.sites = (folder.path / f"{name}.jsonl" for name in ("events", "sites"))
         self.tell = tell
 
-    def mend(self, rounds: int) -> None:
-        """Take a last line away that a power cut or a full disk has torn: it would hide all that follow."""
-        for path in (self.events, self.sites):
-            self.folder.cut(path, rounds)
+    def mend(self, round: int) -> None:
+        """Take away a last line that a power cut or a full disk has torn, and rounds after this one, which are played again."""
+        self.folder.cut(self.events, 0)  # which tell no round
+        self.folder.cut(self.sites, round)
 
     def say(self, site: str, what: str) -> None:
         site, what = plain(site), plain(what)
@@ -185,7 +185,6 @@ def serve(
     with alone_in(folder.path):
         if folder.summary.exists():
             return read_result(folder)
-        log.mend(some(terms.config.rounds))
         keep = folder.path / "server.json"
         kept = json.loads(keep.read_text())
         roster.known = {int(k): sizes for k, sizes in kept["sites"].items()}
@@ -197,10 +196,11 @@ def serve(
         world = checkpoint.load(
             folder.checkpoints, lambda tensor: craft.w0.device, display.say, rounds_on_record(folder, terms.config)
         )
+        start = -1 if craft.method.opening_round else 0
         if world is None:
-            start = -1 if craft.method.opening_round else 0
             world = World(start, craft.method.open(terms.places, craft.w0), (None,) * terms.places, Ledger())
-        else:
+        log.mend(world.round)
+        if world.round > start:
             log.say("the server", f"goes on after round {world.round}")
         result = go_on(company, folder, world, display)
         log.say("the server", "is done")

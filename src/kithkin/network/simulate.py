@@ -20,7 +20,7 @@ from kithkin.errors import KithkinError
 from kithkin.network.client import app_for
 from kithkin.network.programs import QUIET
 from kithkin.network.server import serve
-from kithkin.network.site import Holdings, Site, share_of_one_machine
+from kithkin.network.site import Site, share_of_one_machine
 from kithkin.network.terms import Numbers, Terms, terms_from
 from kithkin.record import Display, Folder, Result
 from kithkin.record.assembling import assemble
@@ -95,16 +95,12 @@ def _play(terms: Terms, folder: Folder, display: Display, split: str) -> Result:
     return results[0]
 
 
-def _simulated(text: str, home: str, context: Context) -> tuple[Site, int]:
-    number = int(context.node_config["partition-id"])
-    return _site(text, home, number), number
+def _simulated(text: str, home: str, context: Context) -> Site:
+    return _site(text, home, int(context.node_config["partition-id"]))
 
 
 @lru_cache(maxsize=1024)
 def _site(text: str, home: str, number: int) -> Site:
-    return Site(terms_from(text), Path(home) / str(number), partial(_share, text, number), f"site-{number}")
-
-
-@lru_cache(maxsize=1024)
-def _share(text: str, number: int) -> Holdings:
-    return share_of_one_machine(terms_from(text), number)
+    terms = terms_from(text)
+    data = partial(share_of_one_machine, terms, number)
+    return Site(terms, Path(home) / str(number), data, f"site-{number}", number=number)

@@ -41,6 +41,7 @@ from kithkin.record.models import Pooled, write_models
 from kithkin.record.pack import unpack
 
 CLASSES = (*checkpoint.CLASSES, Answer, Parcel)
+CPU = torch.device("cpu")
 
 
 class LostError(RefusedError):
@@ -119,10 +120,16 @@ def _whole(config: RunConfig, settings: Any) -> Federation:
 class Site:
     """One site under one federation's terms."""
 
-    def __init__(self, terms: Terms, state: Path, data: Callable[[], Holdings], name: str, device: str = "cpu") -> None:
-        self.terms = terms
-        self.name = name
-        self.device = pick_device(device)
+    def __init__(
+        self,
+        terms: Terms,
+        state: Path,
+        data: Callable[[], Holdings],
+        name: str,
+        device: torch.device = CPU,
+        number: int | None = None,  # that it claims
+    ) -> None:
+        self.terms, self.name, self.device, self.number = terms, name, device, number
         self.state = state / f"run-{terms.run}"
         self.fingerprint = self.state / "pictures.sha256"
         self.data = data
@@ -133,7 +140,7 @@ class Site:
     def at(cls, folder: Path, terms: Terms) -> Site:
         papers = read_papers(folder)
         device = pick_device(papers.device)
-        return cls(terms, folder / "state", partial(own_holdings, papers, terms, device), papers.name, papers.device)
+        return cls(terms, folder / "state", partial(own_holdings, papers, terms, device), papers.name, device, papers.number)
 
     def holdings(self) -> Holdings:
         """The site's pictures, which stay as they are: dealt anew, what it trained on would be tested on."""
@@ -144,11 +151,11 @@ class Site:
                 raise RefusedError(problem, "Bring those of then back; new ones can be in the next run.")
         return held
 
-    def hello(self, number: int | None) -> RecordDict:
+    def hello(self) -> RecordDict:
         """Who is here, with how many pictures, and how far it has come."""
         last = self.last()
         sizes = self.holdings().sizes()
-        note = {"name": self.name, "number": number, "sizes": sizes, "round": last.round if last else None}
+        note = {"name": self.name, "number": self.number, "sizes": sizes, "round": last.round if last else None}
         return self.wire.seal(note | {"kithkin": kithkin.__version__})
 
     def round(self, content: RecordDict) -> RecordDict:
@@ -174,7 +181,6 @@ class Site:
             "parcels": parcel_lines(answer.parcels),
             "examples": answer.examples,
             "holds": [[h.client, h.version, h.relation] for h in answer.holds],
-            "loss": answer.loss,
             "audit": answer.audit,
             "seconds": answer.seconds,
         }
@@ -196,10 +202,7 @@ class Site:
         if reply.loss is not None and not reply.loss.isfinite():
             raise RefusedError(f"Training at {self.name} diverged in round {brief.round}.", "Agree on a smaller lr.")
         seconds = round(time.perf_counter() - began, 3)
-        loss = None if reply.loss is None else float(reply.loss)
-        answer = Answer(
-            k, brief.round, reply.parcels, reply.examples, reply.holds, loss, self._audited(k, reply, held), seconds
-        )
+        answer = Answer(k, brief.round, reply.parcels, reply.examples, reply.holds, self._audited(k, reply, held), seconds)
         self._keep(World(brief.round, answer, (reply.state,), Ledger()))
         return answer
 
@@ -302,4 +305,6 @@ class Site:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if time.monotonic() - came > self.terms.deadline:
                 raise RefusedError(f"{self.name} was still at what it was asked before.", "Nobody waits for this any more.")
+            for draft in self.state.glob(".*.draft"):  # of one that was killed
+                draft.unlink(missing_ok=True)
             yield

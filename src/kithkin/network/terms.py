@@ -29,6 +29,8 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 OF_ONE_MACHINE = ("data", "clients", "alpha", "label_ratio", "device", "compute", "precision", "pool", "preset")
 OF_ONE_MACHINE += ("data_folder", "save_models", "checkpoint_every", "flip")  # flip stands above [run], as true or false
 
+OF_TERMS = ("flip", "wire", "norm_limit", "deadline", "least", "aliases", "details")  # which the file may say as they are
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -184,20 +186,13 @@ class _Written:
     key: str = "server.key"
     places: int = 0
     sites: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    flip: bool = False
-    wire: str = "fp32"
-    norm_limit: float = 100.0
-    deadline: float = 900.0
-    least: int = 2
-    aliases: bool = True
-    details: bool = False
 
 
 def read_federation(path: Path) -> FederationFile:
     """The file at this path; every mistake in it is named."""
     path = expanded(path).resolve()
     raw = read_toml(path)
-    known = {f.name for f in fields(_Written)}
+    known = {f.name for f in fields(_Written)} | {*OF_TERMS}
     for name in raw:
         if name not in known:
             raise unknown(f"setting in {path}", name, known)
@@ -205,13 +200,14 @@ def read_federation(path: Path) -> FederationFile:
         if name not in raw:
             raise KithkinError(f"{path} does not say '{name}'.", "docs/deploy.md shows a whole file.")
     try:
+        given = {name: raw.pop(name) for name in OF_TERMS if name in raw}
         written = _Written(**raw)
         check_kinds(written)
         for name in ("classes", "shape", "sites"):
             if not isinstance(getattr(written, name), list):
                 raise KithkinError(f"{path} says {name} = {getattr(written, name)!r}.", "Write it as a list, in [ ].")
         seats = _seats(path, written)
-        terms = _terms(written, len(seats))
+        terms = _terms(written, len(seats), given)
     except (TypeError, AttributeError, ValueError) as e:
         raise KithkinError(f"{path} is not as it should be ({e}).", "docs/deploy.md shows a whole file.") from None
     for seat in seats:
@@ -238,7 +234,7 @@ def changed_at(path: Path) -> float | None:
         return None
 
 
-def _terms(written: _Written, seats: int) -> Terms:
+def _terms(written: _Written, seats: int, given: dict[str, Any]) -> Terms:
     for name in written.run:
         if name in OF_ONE_MACHINE:
             raise KithkinError(f"[run] says '{name}', which is each site's own affair or no choice here.", "Leave it out.")
@@ -246,8 +242,6 @@ def _terms(written: _Written, seats: int) -> Terms:
     config, settings = settle({"rounds": 50, **written.run, "clients": places})
     fixed = {"data": written.name, "clients": places, "alpha": 0.5, "checkpoint_every": 1, "save_models": False}
     config = RunConfig(**{**vars(config), **fixed})
-    own = ("flip", "wire", "norm_limit", "deadline", "least", "aliases", "details")
-    given = {name: getattr(written, name) for name in own}
     return Terms(
         config.checked().resolved(),
         settings,

@@ -26,7 +26,6 @@ DTYPES: dict[Numbers, tuple[torch.dtype, torch.dtype]] = {  # as computed, and a
     "fp16": (torch.float16, torch.float16),
     "bf16": (torch.bfloat16, torch.int16),
 }
-BYTES: dict[Numbers, int] = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 class RefusedError(KithkinError):
@@ -42,7 +41,6 @@ class Answer:
     parcels: tuple[Parcel, ...] = ()
     examples: int = 0
     holds: tuple[Held, ...] = ()
-    loss: float | None = None
     audit: dict[str, Any] | None = None
     seconds: float = 0.0
 
@@ -52,6 +50,7 @@ class Wire:
 
     def __init__(self, terms: Terms, craft: Craft) -> None:
         self.numbers: Numbers = terms.wire
+        self.bytes = DTYPES[terms.wire][0].itemsize  # of a number
         self.craft = craft
         self.limit = terms.norm_limit * float(craft.w0.norm())
         self.masks = masks_of(craft.method)

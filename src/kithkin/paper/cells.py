@@ -25,6 +25,7 @@ from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
 from kithkin.methods import entry_of
 from kithkin.paper.looks import look_at
+from kithkin.processes import is_alive, this_process
 from kithkin.record import Display, Folder, Result, StopRunError, resume, run
 from kithkin.record.folder import disk_errors, write_text, write_whole
 
@@ -297,7 +298,7 @@ def as_text(record: Record) -> str:
 @contextmanager
 def claimed(lock: Path) -> Generator[bool, None, None]:
     """Whether the cell is ours to run. A claim names its process; that of a dead one is taken over."""
-    owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _since(os.getpid())}
+    owner = {"host": socket.gethostname(), **this_process()}
     with disk_errors(lock, "Give another --results."), (lock.parent / "guard").open("a") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # the system lets go of it if we die
         mine = not _held(lock, owner)
@@ -320,24 +321,10 @@ def _held(lock: Path, asking: dict[str, Any]) -> bool:
     try:
         owner = json.loads(text)
         if owner["host"] == asking["host"]:
-            if owner["process"] == asking["process"]:
-                return False  # of an earlier process with our number
-            with suppress(PermissionError):
-                os.kill(owner["process"], 0)
-            return owner.get("since", since := _since(owner["process"])) == since  # else another has its number now
-    except ProcessLookupError:
-        return False
+            return owner != asking and is_alive(owner)
     except (ValueError, KeyError, TypeError):
         pass
     return time.time() - renewed < SILENCE
-
-
-def _since(process: int) -> str:
-    """When a process began, in the system's own count; "" where it does not tell."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 class Timed:

@@ -72,7 +72,46 @@ def regenerating(name: str) -> Callable[..., None]:
         device: str | None = None,
         quiet: bool = False,
     ) -> None:
-        regenerate(name, scale, lr, seeds, budget, methods, alphas, out, results, device, quiet)
+        if seeds is not None and seeds < 1:
+            raise bad("seeds", seeds, "must be 1 or more")
+        if budget is not None and not budget >= 0:
+            raise bad("budget", budget, "must be 0 or more")
+        plan = Plan(scale, lr, SEEDS[scale] if seeds is None else seeds)
+        wanted_by = {each: recipe_of(each).plan(plan) for each in (RECIPES if name == ALL else (name,))}
+        cells = sorted(chain.from_iterable(wanted_by.values()), key=lambda cell: cell.config.seed)
+        for method in methods:
+            entry_of(method)
+        for alpha in alphas:
+            if alpha not in {cell.config.alpha for cell in cells}:
+                raise unknown("alpha of this table", f"{alpha:g}", {f"{cell.config.alpha:g}" for cell in cells})
+        if device:
+            pick_device(device)
+        _tell(strangers(results))
+        chosen = [c for c in cells if (not methods or c.config.method in methods) and (not alphas or c.config.alpha in alphas)]
+        if budget != 0:
+            looks = _looks(plan)
+            wanted = [replace(c, looks=looks.get(c.file, frozenset())) for c in chosen]
+            wanted = [replace(c, config=replace(c.config, device=device)) for c in wanted] if device else wanted
+            filled = fill(wanted, results, budget, quiet, partial(_needless, wanted_by.get("tuning", ()), plan, results))
+        else:
+            filled = None
+        folder = out or results / "drawn"
+        drawn = replace(plan, seeds=seeds or MOST_SEEDS)
+        for each in wanted_by:
+            path = folder / f"{each}{plan.stem}.md"
+            recipe = RECIPES[each]
+            text = write_page(path, page(each, recipe.gather(recipe.plan(drawn), drawn, results), drawn), folder / "figures")
+            if not quiet:
+                print(path if name == ALL else text)
+        if filled:
+            left = {"out of time": filled.out_of_time, "left to other processes": filled.elsewhere}
+            told = "".join(f", {count} {what}" for what, count in left.items() if count)
+            print(f"{filled.done} runs done{told}.", file=sys.stderr)
+            if filled.broken:
+                raise KithkinError(
+                    f"{len(filled.broken)} runs broke off: {'; '.join(filled.broken)}.",
+                    "Their places stay blank; the others are drawn.",
+                )
 
     command.__doc__ = f"""{about}.
 
@@ -91,62 +130,6 @@ def regenerating(name: str) -> Callable[..., None]:
         quiet: Show nothing while running.
     """
     return command
-
-
-def regenerate(
-    name: str,
-    scale: Scale = "paper",
-    lr: Rate = "paper",
-    seeds: int | None = None,
-    budget: float | None = None,
-    methods: Sequence[str] = (),
-    alphas: Sequence[float] = (),
-    out: Path | None = None,
-    results: Path = RESULTS,
-    device: str | None = None,
-    quiet: bool = False,
-) -> None:
-    """Run what is missing of a table or figure, or of all, and draw what there is."""
-    if seeds is not None and seeds < 1:
-        raise bad("seeds", seeds, "must be 1 or more")
-    if budget is not None and not budget >= 0:
-        raise bad("budget", budget, "must be 0 or more")
-    plan = Plan(scale, lr, SEEDS[scale] if seeds is None else seeds)
-    wanted_by = {each: recipe_of(each).plan(plan) for each in (RECIPES if name == ALL else (name,))}
-    cells = sorted(chain.from_iterable(wanted_by.values()), key=lambda cell: cell.config.seed)
-    for method in methods:
-        entry_of(method)
-    for alpha in alphas:
-        if alpha not in {cell.config.alpha for cell in cells}:
-            raise unknown("alpha of this table", f"{alpha:g}", {f"{cell.config.alpha:g}" for cell in cells})
-    if device:
-        pick_device(device)
-    _tell(strangers(results))
-    chosen = [c for c in cells if (not methods or c.config.method in methods) and (not alphas or c.config.alpha in alphas)]
-    if budget != 0:
-        looks = _looks(plan)
-        wanted = [replace(c, looks=looks.get(c.file, frozenset())) for c in chosen]
-        wanted = [replace(c, config=replace(c.config, device=device)) for c in wanted] if device else wanted
-        filled = fill(wanted, results, budget, quiet, partial(_needless, wanted_by.get("tuning", ()), plan, results))
-    else:
-        filled = None
-    folder = out or results / "drawn"
-    drawn = replace(plan, seeds=seeds or MOST_SEEDS)
-    for each in wanted_by:
-        path = folder / f"{each}{plan.stem}.md"
-        recipe = RECIPES[each]
-        text = write_page(path, page(each, recipe.gather(recipe.plan(drawn), drawn, results), drawn), folder / "figures")
-        if not quiet:
-            print(path if name == ALL else text)
-    if filled:
-        left = {"out of time": filled.out_of_time, "left to other processes": filled.elsewhere}
-        told = "".join(f", {count} {what}" for what, count in left.items() if count)
-        print(f"{filled.done} runs done{told}.", file=sys.stderr)
-        if filled.broken:
-            raise KithkinError(
-                f"{len(filled.broken)} runs broke off: {'; '.join(filled.broken)}.",
-                "Their places stay blank; the others are drawn.",
-            )
 
 
 def _looks(plan: Plan) -> dict[str, frozenset[str]]:

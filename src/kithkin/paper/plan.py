@@ -99,7 +99,7 @@ class Plan:
             mine = {name: value for name, value in SMOKE_OWN.items() if hasattr(METHODS[method].settings, name)}
             flags |= {**SMOKE, **mine, "data": "digits", "eval_every": 1}
         config, settings = settle({**flags, **own})
-        config = config.checked().resolved()
+        config = config.resolved()
         check(settings, config.clients or 0)
         for seed in range(1 if looks else self.seeds):
             yield Cell(replace(config, seed=seed), settings, row, column, frozenset(looks))

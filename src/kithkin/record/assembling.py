@@ -186,16 +186,12 @@ def sizes_of(share: Share) -> dict[str, Any]:
     }
 
 
-def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, build: Build | None = None) -> Federation:
-    """Load, deal, and set up every client; `build` may bring another network than the config's."""
+def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None) -> Federation:
+    """Load, deal, and set up every client."""
     entry_of(config.method)  # a wrong name is told before any data is read
-    config = resolved(config.checked())
-    config = replace(config, method=own.whole(config.method), model=own.whole(config.model))
+    config = in_full(config)
     device = pick_device(config.device)
-    if dataset is None:
-        folder = config.data_folder and own.expanded(config.data_folder).resolve()
-        dataset = load(config.data, folder)
-        config = replace(config, data=whole_name(config.data), data_folder=folder)
+    dataset = load(config.data, config.data_folder) if dataset is None else dataset
     K, pictures = some(config.clients), len(dataset.labels)
     check(settings, K)
     if some(config.batch_size) > max(1024, pictures):  # short batches are filled up, at no use and much cost
@@ -217,7 +213,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
         exams.append(Exam(both, labels[both], len(share.val)))
 
     shape, classes = dataset.images.shape[1:], len(dataset.classes)
-    build = build or builder(config.model, shape, classes, some(config.width))
+    build = builder(config.model, shape, classes, some(config.width))
     home = torch.device("cpu") if config.pool == "host" else device
     method = method_for(config, settings, anatomy_of(build, shape, classes), dataset.flip, home)
     courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
@@ -229,6 +225,14 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None, b
     return Federation(
         config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip, names, fingerprint
     )
+
+
+def in_full(config: RunConfig) -> RunConfig:
+    """With every value filled in, and names that are found again from any folder."""
+    config = resolved(config.checked())
+    folder = config.data_folder and own.expanded(config.data_folder).resolve()
+    whole = {"method": own.whole(config.method), "model": own.whole(config.model), "data": whole_name(config.data)}
+    return replace(config, data_folder=folder, **whole)
 
 
 def fingerprint_of(dataset: Dataset) -> str:

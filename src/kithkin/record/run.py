@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import pvariance
+from statistics import fmean, pvariance
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +17,6 @@ import torch
 from kithkin import own
 from kithkin.compute import Graphs, Ticking, one_thread
 from kithkin.config import Alpha, RunConfig, from_json, some
-from kithkin.data import resolved
 from kithkin.errors import KithkinError
 from kithkin.federation import (
     Ledger,
@@ -26,7 +24,6 @@ from kithkin.federation import (
     Marks,
     World,
     cohort_size,
-    mean_accuracy,
     open_world,
     paper_costs,
     play,
@@ -35,7 +32,7 @@ from kithkin.methods import check, entry_of
 from kithkin.methods.fedavg import rounds_before
 from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.record import checkpoint
-from kithkin.record.assembling import Federation, Troupe, assemble, sources
+from kithkin.record.assembling import Federation, Troupe, assemble, in_full, sources
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
 from kithkin.record.memory import forget_peaks, peak_memory
 
@@ -93,7 +90,7 @@ Look = Callable[[Federation, World], None]
 
 def home_of(config: RunConfig) -> Path:
     """Where a run goes that was given no folder."""
-    config = resolved(config.checked())
+    config = in_full(config)
     return Path("runs") / folder_name(config.method, f"-{Path(config.data).stem}", config.alpha, config.seed)
 
 
@@ -115,10 +112,10 @@ def run(
     config = federation.config
     folder = Folder(out or home_of(config))
     folder.create()
-    with disk_errors(folder.manifest, "Give another --out."):
-        write_json(folder.manifest, federation.manifest())
-    world = open_world(federation.method, federation.clients, federation.w0)
     with one_thread(federation.device), folder.claimed():
+        with disk_errors(folder.manifest, "Give another --out."):
+            write_json(folder.manifest, federation.manifest())
+        world = open_world(federation.method, federation.clients, federation.w0)
         return go_on(federation, folder, world, display or Quiet(), look and partial(look, federation))
 
 
@@ -196,7 +193,7 @@ def go_on(
     rounds = some(config.rounds)
     folder.tidy()
     metrics = folder.cut(folder.metrics, world.round)
-    marks = [from_line(line) for line in folder.cut(folder.marks, world.round)]
+    marks = [Marks(line["val"], line["test"]) for line in folder.cut(folder.marks, world.round)]
     for path in (folder.audit, folder.lists):
         folder.cut(path, world.round)
     told = sum((Counter(m["bytes_by_cause"]) for m in metrics), Counter[str]())  # bytes that stand in a line already
@@ -224,7 +221,7 @@ def go_on(
                 marks.append(courier.examine(method, after.server, after.states, t))
                 after = replace(after, ledger=after.ledger.add(courier.bill()))
                 line |= in_figures(marks[-1])
-                folder.append(folder.marks, as_line(t, marks[-1]))
+                folder.append(folder.marks, {"round": t, **asdict(marks[-1])})
                 folder.append(folder.lists, {"round": t, "helpers": [compact(h) for h in helpers_of(after)]})
             audited = troupe.audited(labels)
             folder.append(folder.audit, {"round": t, **audited})
@@ -267,27 +264,14 @@ def go_on(
         raise
 
 
-def as_line(t: int, marks: Marks) -> dict[str, Any]:
-    """Marks as JSON, which has no NaN."""
-    return {"round": t} | {part: [None if math.isnan(v) else v for v in values] for part, values in asdict(marks).items()}
-
-
-def from_line(line: dict[str, Any]) -> Marks:
-    return Marks(*([math.nan if v is None else v for v in line[part]] for part in ("val", "test")))
-
-
 def in_figures(marks: Marks) -> dict[str, float | None]:
     """Unweighted means over the clients, and the variance of test accuracy: the paper's fairness."""
-    known = [v for v in marks.test if not math.isnan(v)]
+    val, test = ([v for v in part if v is not None] for part in (marks.val, marks.test))
     return {
-        "val_mean": or_none(mean_accuracy(marks.val)),
-        "test_mean": or_none(mean_accuracy(marks.test)),
-        "test_var": pvariance(known) if known else None,
+        "val_mean": fmean(val) if val else None,
+        "test_mean": fmean(test) if test else None,
+        "test_var": pvariance(test) if test else None,
     }
-
-
-def or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str, Any]], marks: list[Marks]) -> Result:
@@ -303,9 +287,9 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
         {
             "client": k,
             **sizes,
-            "val_accuracy": or_none(marks[-1].val[k]),
-            "test_accuracy": or_none(marks[-1].test[k]),
-            "test_at_best_val": or_none(best_marks.test[k]),
+            "val_accuracy": marks[-1].val[k],
+            "test_accuracy": marks[-1].test[k],
+            "test_at_best_val": best_marks.test[k],
             "helpers": helpers[k],
         }
         for k, sizes in enumerate(troupe.sizes())

@@ -17,7 +17,7 @@ import kithkin
 from kithkin.compare import HARM, harmed, worst_decile
 from kithkin.config import Alpha, from_json
 from kithkin.data import Dataset, Split, load, resolved, split_of
-from kithkin.data.picture import class_counts
+from kithkin.data.split import class_counts
 from kithkin.errors import KithkinError
 from kithkin.federation import paper_costs
 from kithkin.federation.round import cohort_size

@@ -101,8 +101,9 @@ class LoadedRun:
             raise KithkinError(what, f"Give --client {where}{', or a name such as ' + names[0] if names else ''}.")
         return LoadedClient(self, meant[0])
 
-    def batch(self, x: np.ndarray | Tensor, what: object = "The array") -> Tensor:
+    def batch(self, x: np.ndarray | Tensor) -> Tensor:
         """Pictures as the network takes them: uint8 [N, C, H, W] on its device, whichever layout came."""
+        what = "The array"
         pictures = as_pictures(what, x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x))
         fits(what, pictures, self.picture)
         return torch.from_numpy(np.ascontiguousarray(pictures)).to(self.models.device)
