@@ -376,6 +376,34 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 SMALL = ["--alphas", "0.5", "--clients", "6", "--rounds", "1", "--epochs", "1", "--width", "2", "--quiet"]
 
 
+def test_other_flags_in_a_used_folder_run_nothing_and_leave_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = [*SMALL, "--jobs", "1", "--out", str(tmp_path / "runs")]
+    main(["compare", "--methods", "fixavg", *words])
+    before = (tmp_path / "runs" / "table.md").read_text()
+    assert "holds a run with another rounds. Nothing was run." in told(
+        capsys, "--methods", "local", "fixavg", *words, "--rounds", "2"
+    )
+    assert (tmp_path / "runs" / "table.md").read_text() == before
+    assert not (tmp_path / "runs" / "local-a0.5-s0").exists()
+    main(["compare", "--methods", "local", *(word for word in words if word != "--quiet")])
+    assert "not in the table, as they were not named: 1." in capsys.readouterr().out
+
+
+def test_code_that_changed_since_a_run_broke_off_is_another_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(Path(__file__).parents[1] / "examples" / "momentum.py", "mine.py")
+    words = ["--methods", "mine.py:FEDAVGM", *SMALL, "--jobs", "1", "--out", "runs"]
+    with monkeypatch.context() as patch:
+        patch.setattr(RUN, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main(["compare", *words])
+    with Path("mine.py").open("a") as f:
+        f.write("# changed\n")
+    assert "holds a run with another method of the same name" in told(capsys, *words)
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "runs"

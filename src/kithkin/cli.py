@@ -125,9 +125,11 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
     compare.write_table(out, table, results)
     if not quiet:
         compare.print_table(table, out if kept else None)
+        if others := {path.parent for path in out.glob("*/manifest.json")} - {cell.folder for cell in cells}:
+            print(f"Runs in {out} that are not in the table, as they were not named: {len(others)}.")
     if broken:
         problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {' '.join(broken)}"
-        raise KithkinError(problem, "Other flags need another --out.")
+        raise KithkinError(problem, "The same command goes on with what is missing.")
 
 
 def _demo(out: Path | None = None) -> None:

@@ -38,6 +38,7 @@ from kithkin.record.assembling import fingerprint_of, in_full, sources
 from kithkin.record.folder import disk_errors
 from kithkin.record.run import folder_name
 
+WHERE = ("device", "compute", "pool")  # what of a config does not change the run's numbers
 HARM = 0.03  # a client is harmed if it is more than 3 points below its own local model
 
 
@@ -81,27 +82,31 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     """Run a cell, go on with it, or read it if it is finished."""
     if one_thread:
         torch.set_num_threads(1)
+    if not Folder(cell.folder).manifest.exists():
+        return run(cell.config, cell.settings, cell.folder, display_for(quiet))
+    where = {name: getattr(cell.config, name) for name in WHERE}
+    return resume(cell.folder, display_for(quiet), where=where)
+
+
+def check_same(cell: Cell) -> None:
+    """Refuse a cell whose folder holds a run with other settings, data or code: no table mixes two experiments."""
     folder = Folder(cell.folder)
     if not folder.manifest.exists():
-        return run(cell.config, cell.settings, cell.folder, display_for(quiet))
+        return
     manifest = folder.read_manifest()
     found = {**manifest.get("config", {}), **manifest.get("settings", {})}
     config = in_full(cell.config)
     wanted = json.loads(json.dumps({**as_json(config), **asdict(cell.settings)}))  # as a manifest holds it
-    where = {name: wanted[name] for name in ("device", "compute", "pool")}
     usual = {**as_json(RunConfig()), **asdict(entry_of(config.method).settings)}  # of what is newer than the run
-    differs = sorted(k for k in wanted if k not in ("data_folder", *where) and found.get(k, usual[k]) != wanted[k])
+    differs = sorted(k for k in wanted if k not in ("data_folder", *WHERE) and found.get(k, usual[k]) != wanted[k])
     if differs:
-        raise KithkinError(
-            f"{cell.folder} holds a run with another {', '.join(differs)}.", "Give the same flags and data, or another --out."
-        )
-    if folder.summary.exists():  # else resuming looks at that
-        changed = [what for what, sha256 in sources(config).items() if manifest.get("sources", {}).get(what) != sha256]
-        changed += ["data"] if manifest.get("fingerprint", now := fingerprint(config.data)) != now else []
-        if changed:
-            problem = f"{cell.folder} holds a run with another {', '.join(changed)} of the same name."
-            raise KithkinError(problem, "Give another --out: no table mixes two experiments.")
-    return resume(cell.folder, display_for(quiet), where=where)
+        problem = f"{cell.folder} holds a run with another {', '.join(differs)}."
+        raise KithkinError(problem, "Nothing was run. Give the same flags and data, or another --out.")
+    changed = [what for what, sha256 in sources(config).items() if manifest.get("sources", {}).get(what) != sha256]
+    changed += ["data"] if manifest.get("fingerprint", now := fingerprint(config.data)) != now else []
+    if changed:
+        problem = f"{cell.folder} holds a run with another {', '.join(changed)} of the same name."
+        raise KithkinError(problem, "Nothing was run. Give another --out: no table mixes two experiments.")
 
 
 def blaming(cell: Cell, quiet: bool, one_thread: bool = False) -> Result:
@@ -122,6 +127,8 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
 
     One that breaks off keeps none of the others from being run: its name, and what is wrong, come last.
     """
+    for cell in cells:
+        check_same(cell)
     results: dict[int, Result] = {}
     broken: dict[int, KithkinError] = {}
     if jobs <= 1 or len(cells) == 1:
@@ -318,8 +325,8 @@ def print_table(table: Sequence[Row], folder: Path | None = None) -> None:
 
 def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -> None:
     """table.md and table.csv; gains.csv has every client's gain over its local model."""
-    heads = [head.replace("\n", " ") for head in HEADS]
-    lines = [heads, ["---"] * len(heads), *(shown(row) for row in table)]
+    heads = [*(head.replace("\n", " ") for head in HEADS), "seeds"]
+    lines = [heads, ["---"] * len(heads), *([*shown(row), str(row.seeds)] for row in table)]
     with _written(folder / "table.md") as f:
         f.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     with _written(folder / "table.csv") as f:

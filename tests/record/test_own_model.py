@@ -281,9 +281,10 @@ def test_what_is_no_method_is_a_mistake(name: str):
     [
         ("LOOSE", "--method: halves:LOOSE is no method. Let it be Entry(summary, Settings(), make), with a frozen dataclass"),
         ("NOTHING", "--method: what `make` of halves:NOTHING gives (NoneType) has no opening_round."),
+        ("TAKEN", "--method: halves:TAKEN has a setting 'momentum', as every run or command has. Give it another name."),
     ],
 )
-def test_settings_that_can_be_changed_and_a_method_without_functions_are_mistakes(
+def test_settings_that_can_be_changed_or_are_a_runs_and_a_method_without_functions_are_mistakes(
     name: str, told: str, capsys: pytest.CaptureFixture[str]
 ):
     Path("halves.py").write_text(
@@ -291,6 +292,8 @@ def test_settings_that_can_be_changed_and_a_method_without_functions_are_mistake
         "@dataclass\nclass Loose:\n    x: int = 1\n"
         "LOOSE = Entry('', Loose(), METHODS['fixavg'].make)\n"
         "NOTHING = Entry('', AvgSettings(), lambda settings, at: None)\n"
+        "@dataclass(frozen=True)\nclass Taken(AvgSettings):\n    momentum: float = 0.5\n"
+        "TAKEN = Entry('', Taken(), METHODS['fixavg'].make)\n"
     )
     with pytest.raises(SystemExit, match="2"):
         main(f"run --method halves:{name} --out run {TINY}".split())

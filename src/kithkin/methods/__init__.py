@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -207,6 +207,12 @@ METHODS: dict[str, Entry] = {
 }
 
 
+TAKEN = {  # flags that no method's own setting may be
+    *(f.name for f in fields(RunConfig)),
+    *("out", "quiet", "report", "tensorboard", "courier", "wire", "methods", "alphas", "seeds", "jobs"),
+}
+
+
 def entry_of(name: str) -> Entry:
     """The method of this name; `module:NAME` is a user's own, which is found there."""
     if own.is_own(name):
@@ -215,6 +221,9 @@ def entry_of(name: str) -> Entry:
         if not isinstance(settings, Hashable) or not is_dataclass(settings) or isinstance(settings, type):  # hashable: frozen
             remedy = "Let it be Entry(summary, Settings(), make), with a frozen dataclass of settings (docs/write-a-method.md)."
             raise KithkinError(f"--method: {own.short(name)} is no method.", remedy)
+        for setting in (f.name for f in fields(settings) if f.name in TAKEN):
+            problem = f"--method: {own.short(name)} has a setting '{setting}', as every run or command has."
+            raise KithkinError(problem, "Give it another name.")
         return entry
     if name not in METHODS:
         raise unknown("method", name, METHODS)
