@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors import safe_open
 from tiny_runs import COMMON, RUN, Heard, assert_same_run, checkpoints, drafts, flags, lines, record, start, weights
 
@@ -28,9 +29,10 @@ from kithkin.flags import settle
 from kithkin.nets import ResNet9, layout_of
 from kithkin.nets.vector import cut
 from kithkin.record import Folder
+from kithkin.record.assembling import assemble
 from kithkin.record.checkpoint import Pace
 from kithkin.record.folder import reason
-from kithkin.record.run import in_figures, last_labels
+from kithkin.record.run import home_of, in_figures, last_labels
 
 Whole = Callable[..., Path]
 METHODS = ["um", "fixbn", "pfedme", "mix", "local"]
@@ -353,6 +355,18 @@ def test_without_validation_pictures_accuracy_is_null_and_every_line_is_strict_j
 def test_means_and_variance_ignore_clients_without_such_pictures():
     assert in_figures(Marks([0.5, None, 1.0], [0.25, 0.75, None])) == {"val_mean": 0.75, "test_mean": 0.5, "test_var": 0.0625}
     assert in_figures(Marks([None], [None])) == {"val_mean": None, "test_mean": None, "test_var": None}
+
+
+def test_the_folder_of_a_run_on_pictures_named_by_a_dot_is_the_same_before_and_after_it_is_set_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("cats", "dogs"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for i in range(12):
+            Image.new("L", (8, 8), i).save(tmp_path / "pets" / name / f"{i}.png")
+    monkeypatch.chdir(tmp_path / "pets")
+    config, settings = settle({"method": "local", "data": ".", "clients": 2, "alpha": 5.0, "width": 2})
+    assert home_of(config) == home_of(assemble(config, settings).config) == Path("runs/local-pets-a5-s0")
 
 
 @pytest.mark.parametrize("foreign", ["no line", "[1]", '{"round": "two"}', "[" * 100_000], ids=["text", "list", "name", "deep"])
