@@ -60,6 +60,12 @@ def test_names_as_labels_become_sorted_classes(kind, tmp_path):
     assert dataset.labels.tolist() == [1, 0, 2, 0, 1, 0]
 
 
+def test_names_that_are_no_text_stay_apart(tmp_path):
+    labels, clients = np.array([b"\xff", b"\xfe"] * 3), np.array([b"n\xf6", b"n\xe4"] * 3)
+    dataset = load(saved(tmp_path, images=GREY, labels=labels, clients=clients))
+    assert (dataset.classes, dataset.clients) == ((r"\xfe", r"\xff"), (r"n\xe4", r"n\xf6"))
+
+
 @pytest.mark.parametrize("shape", [(6, 12, 1, 100), (6, 1, 1, 8), (6, 3, 1, 4096)])
 def test_signals_are_pictures_of_height_one_with_any_number_of_channels(shape, tmp_path):
     signals = (np.arange(np.prod(shape)) % 256).astype(np.uint8).reshape(shape)
@@ -104,11 +110,11 @@ def with_nan():
         ({"images": GREY, "labels": LABELS * 1.0}, "type float64"),
         ({"images": GREY, "labels": np.stack([LABELS, LABELS], 1)}, r"shape \[6, 2\]"),
         ({"images": np.zeros((6, 0, 1, 20)), "labels": LABELS}, "no picture at all"),
-        ({"images": GREY, "labels": LABELS.astype(object)}, "cannot be read"),
-        ({"images": np.array([None] * 6), "labels": LABELS}, "cannot be read"),
+        ({"images": GREY, "labels": LABELS.astype(object)}, r"'labels' as Python objects.* labels\.astype\(str\)"),
+        ({"images": np.array([None] * 6), "labels": LABELS}, "'images' as Python objects.* uint8 pictures"),
         ({"images": GREY, "labels": LABELS, "clients": LABELS[:5]}, "6 images but 5 clients"),
         ({"images": GREY, "labels": LABELS, "clients": LABELS * 0.5}, "clients of type float64"),
-        ({"images": GREY, "labels": LABELS, "clients": np.array([None] * 6)}, "cannot be read"),
+        ({"images": GREY, "labels": LABELS, "clients": np.array([None] * 6)}, r"'clients' as .* clients\.astype\(str\)"),
     ],
 )
 def test_mistakes_in_an_npz_are_told(arrays, message, tmp_path):
@@ -141,14 +147,14 @@ def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
     assert dataset.clients == ("north", "south")
     assert clients_in(tmp_path) == 2
     assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/owl/2.png", "south/cat/0.png"]
-    (tmp_path / "north" / "notes.txt").touch()
+    (tmp_path / "north" / ".DS_Store").touch()
     assert clients_in(tmp_path) == 2
     (tmp_path / "empty").mkdir()
     with pytest.raises(KithkinError, match="empty has no sub-folders"):
         load(str(tmp_path))
     assert clients_in(tmp_path) is None, "what is wrong is told by whoever reads it"
     (tmp_path / "empty").rmdir()
-    with pytest.raises(KithkinError, match="south holds sub-folders where the pictures of a class should be"):
+    with pytest.raises(KithkinError, match="north holds sub-folders where the pictures of a class should be"):
         read_like(tmp_path, ("cat", "owl"), (1, 8, 10))
 
 
@@ -156,16 +162,39 @@ def test_a_folder_that_may_be_of_classes_or_of_clients_is_refused(tmp_path):
     picture_folder(tmp_path)
     for name in ("cat", "dog"):
         (tmp_path / name / "more").mkdir()
-    with pytest.raises(KithkinError, match="cat has both files and sub-folders") as caught:
+    with pytest.raises(KithkinError, match=r"cat has both files \(0\.png\) and sub-folders \(more\)") as caught:
         load(str(tmp_path))
     assert "if it is a class" in caught.value.remedy
 
 
-def test_a_folder_beside_a_classs_pictures_makes_no_client(tmp_path):
-    picture_folder(tmp_path)
-    (tmp_path / "cat" / "old").mkdir()
-    assert load(str(tmp_path)).owners is None
+@pytest.mark.parametrize(
+    ("classes", "problem"),
+    [(".", r"dog has both files \(0\.png\) and sub-folders \(old\)"), ("north", "dog holds sub-folders where the pictures")],
+)
+def test_no_picture_in_a_folder_below_a_class_is_lost_unseen(classes, problem, tmp_path):
+    home = tmp_path / classes
+    home.mkdir(exist_ok=True)
+    picture_folder(home)
+    (home / "dog" / ".old").mkdir()
+    assert len(load(str(tmp_path)).images) == 4
+    (home / "dog" / "old").mkdir()
+    with pytest.raises(KithkinError, match=problem):
+        load(str(tmp_path))
     assert clients_in(tmp_path) is None
+    with pytest.raises(KithkinError, match="dog holds sub-folders where the pictures"):
+        read_like(home, ("cat", "dog"), (3, 8, 10))
+
+
+def test_no_file_beside_a_clients_classes_is_lost_unseen(tmp_path):
+    for client in ("north", "south"):
+        (tmp_path / client).mkdir()
+        picture_folder(tmp_path / client)
+    (tmp_path / "notes.txt").touch()
+    assert load(str(tmp_path)).clients == ("north", "south")
+    Image.new("RGB", (10, 8)).save(tmp_path / "south" / "stray.png")
+    with pytest.raises(KithkinError, match=r"south has both files \(stray\.png\) and sub-folders \(cat\)") as caught:
+        load(str(tmp_path))
+    assert "if it is a client" in caught.value.remedy
 
 
 @pytest.mark.parametrize("name", ["none.npz", "torn.npz", "plain.npz", "empty.npz"])
@@ -300,12 +329,14 @@ def test_a_folder_of_known_classes_may_have_unlabelled_pictures(tmp_path):
     assert np.array_equal(dataset.images[:, 0], GREY[[2, 0, 1]])
     (tmp_path / "own").mkdir()
     Image.fromarray(GREY[0]).save(tmp_path / "own" / "a.png")
-    with pytest.raises(KithkinError, match=r"own is of no class .* Did you mean 'owl'"):
+    with pytest.raises(KithkinError, match=r"'own' in .* is no class .* Did you mean 'owl'"):
         read_like(tmp_path, CLASSES, (1, 8, 10))
     Image.fromarray(np.stack([GREY[0]] * 3, -1)).save(tmp_path / "own" / "a.png")
     (tmp_path / "own").rename(tmp_path / "dog")
     with pytest.raises(KithkinError, match=r"a\.png is a colour picture"):
         read_like(tmp_path, CLASSES, (1, 8, 10))
+    mixed = read_like(tmp_path, CLASSES, (3, 8, 10)).images
+    assert np.array_equal(mixed, np.stack([GREY[[2, 0, 0, 1]]] * 3, 1)), "a grey picture loses nothing among colours"
 
 
 @pytest.mark.parametrize(
@@ -313,7 +344,7 @@ def test_a_folder_of_known_classes_may_have_unlabelled_pictures(tmp_path):
     [
         (np.array([0, 1, 2, 0, 1, 3]), (1, 8, 10), "labels from 0 to 3"),
         (np.array([0, 1, -2, 0, 1, 2]), (1, 8, 10), "labels from -2 to 2"),
-        (np.array(["cat"] * 5 + ["cow"]), (1, 8, 10), "no class"),
+        (np.array(["cat"] * 5 + ["cow"]), (1, 8, 10), r"'cow' in .*mine\.npz is no class"),
         (LABELS[:5], (1, 8, 10), "6 images but 5 labels"),
         (LABELS, (3, 8, 10), "8x10 grey pictures, not 8x10 colour pictures"),
         (LABELS, (1, 8, 8), "not 8x8 grey"),

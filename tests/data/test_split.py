@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kithkin.data import Dataset, Share, Split, deal, load, split_of
-from kithkin.data.split import _counts, _dirichlet
+from kithkin.data.split import _counts, _dirichlet, _parts
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
 
@@ -216,13 +216,21 @@ def test_a_draw_that_cannot_serve_everyone_ends_in_an_error_that_says_why():
         ({"label_ratio": -0.1}, "label ratio -0.1"),
         ({"label_ratio": 1.1}, "label ratio 1.1"),
         ({"label_ratio": float("nan")}, "label ratio nan"),
-        ({"labels": np.zeros(0, np.int64)}, "cannot share the 0 pictures"),
+        ({"labels": np.zeros(0, np.int64)}, r"data has too few pictures: 0\. Give at least 8"),
+        ({"labels": np.array([0, 1]), "clients": 1}, r"data has too few pictures: 2\. Give at least 3"),
     ],
 )
 def test_impossible_wishes_are_refused(changed, message):
     wishes = {"labels": np.arange(100) % 2, "clients": 2, "alpha": 0.5, "seed": 0, "label_ratio": None}
     with pytest.raises(KithkinError, match=message):
         deal(**(wishes | changed))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 7, 20, 100])
+def test_as_many_pictures_as_it_asks_for_are_the_fewest_to_share(clients):
+    fewest = 5 * clients - 2
+    (train, _, test), (_, _, too_few) = _parts(np.arange(fewest)), _parts(np.arange(fewest - 1))
+    assert len(train) >= len(test) == clients == len(too_few) + 1
 
 
 def test_revealed_labels_every_training_picture():

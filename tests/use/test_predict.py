@@ -172,6 +172,11 @@ def test_what_is_no_picture_is_named_and_skipped_and_the_exit_code_tells(finishe
         assert any(name in line and why in line for line in skipped)
 
 
+def test_a_grey_file_is_read_with_colours_where_the_run_has_them(pictures: Path):
+    grey, colour = read_pictures([pictures / "a.png", pictures / "colour.png"], (3, 8, 8)).images
+    assert np.array_equal(grey, colour)
+
+
 def test_a_folder_that_is_named_is_read_though_it_is_hidden(pictures: Path):
     hidden = pictures.rename(pictures.with_name(".pictures"))
     assert read_pictures([hidden], (1, 8, 8)).names == [str(hidden / "a.png"), str(hidden / "deep" / "b.png")]

@@ -59,7 +59,7 @@ def read_like(path: Path, classes: tuple[str, ...], picture: tuple[int, ...]) ->
     if path.is_dir():
         found = _classes_in(path)
         images = _open_all(found.files, picture)
-        labels = np.array([_class(path / name, name, classes) for name in found.classes])[found.labels]
+        labels = np.array([_class(path, name, classes) for name in found.classes])[found.labels]
     else:
         arrays = _arrays(path, ("images", "labels"))
         images, given = as_pictures(path, arrays["images"]), _flat(path, arrays["labels"])
@@ -100,7 +100,7 @@ def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
         return -1
     if name not in classes:
         error = unknown("class", name, classes)
-        raise KithkinError(f"{where} is of no class that is known here.", error.remedy)
+        raise KithkinError(f"'{name}' in {where} is no class that is known here.", error.remedy)
     return classes.index(name)
 
 
@@ -157,12 +157,18 @@ def _arrays(path: Path, keys: Sequence[str], may: Sequence[str] = ()) -> dict[st
                 if key not in members:
                     held = ", ".join(members.files) or "nothing"
                     raise KithkinError(f"{path} has no array '{key}' (it holds: {held}).", _SAVE)
-                arrays[key] = members[key]
+                try:
+                    arrays[key] = members[key]
+                except ValueError as error:
+                    if "Object arrays" not in str(error):  # NumPy's word for what it would have to unpickle: nothing ever is
+                        raise
+                    remedy = _SAVE if key == "images" else f"Give it as text or numbers, for example {key}.astype(str)."
+                    raise KithkinError(f"{path} holds '{key}' as Python objects.", remedy) from error
                 if not isinstance(arrays[key], np.ndarray):  # NumPy gives bytes where a member is none
                     raise ValueError(f"'{key}' is no array")
     except KithkinError:
         raise
-    except (*DAMAGE, MemoryError) as error:  # object arrays end here too: nothing is ever unpickled
+    except (*DAMAGE, MemoryError) as error:
         raise KithkinError(f"{path} cannot be read ({error}).", _SAVE) from error
     return arrays
 
@@ -230,7 +236,7 @@ def _flat(path: Path, labels: np.ndarray, what: str = "label") -> np.ndarray:
 
 
 def _names(values: np.ndarray) -> list[str]:
-    return [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values.tolist()]
+    return [v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else str(v) for v in values.tolist()]
 
 
 def _read_folder(path: Path) -> Parts:
@@ -239,7 +245,7 @@ def _read_folder(path: Path) -> Parts:
 
 
 def _open_all(files: Sequence[Path], picture: tuple[int, ...] | None = None) -> np.ndarray:
-    """Pictures of one shape: that of the first, or `picture` and nothing else."""
+    """Pictures of one shape: that of the first, or `picture`, for which none may lose its colours."""
     first = _open(files[0], None) if picture is None else _blank(picture)
     if picture is None and first.ndim == 2 and any(map(_coloured, files[1:])):
         first = _blank((3, *first.shape))  # one colour picture makes them all so: nothing is lost
@@ -263,11 +269,11 @@ class Listing:
 def listing(path: Path) -> Listing:
     """What lies in a folder with one sub-folder per class, or one per client that holds those."""
     folders = _folders(path)
-    held = [(bool(_folders(folder)), bool(_files(folder))) for folder in folders]
-    if held and all(both == (True, True) for both in held):
-        problem = f"{folders[0]} has both files and sub-folders, as all beside it."
-        raise KithkinError(problem, "Leave pictures in it if it is a class, sub-folders of them if it is a client.")
-    if (True, False) not in held:
+    for folder in folders:
+        if (inner := _folders(folder)) and (files := _files(folder)):
+            problem = f"{folder} has both files ({files[0].name}) and sub-folders ({inner[0].name})."
+            raise KithkinError(problem, "Leave only pictures in it if it is a class, only folders of them if it is a client.")
+    if not any(map(_folders, folders)):
         return _classes_in(path)
     each = [_classes_in(folder) for folder in folders]
     classes = tuple(sorted({name for one in each for name in one.classes}))
@@ -292,10 +298,10 @@ def _classes_in(path: Path) -> Listing:
         raise KithkinError(f"{path} has no sub-folders.", "Put the pictures of each class in a sub-folder named after it.")
     found = Listing([], [], tuple(folder.name for folder in folders))
     for label, folder in enumerate(folders):
-        files = _files(folder)
-        if not files and _folders(folder):
+        if _folders(folder):
             problem = f"{folder} holds sub-folders where the pictures of a class should be."
-            raise KithkinError(problem, "Give a folder with one sub-folder of pictures per class.")
+            raise KithkinError(problem, "Give a folder with one sub-folder of pictures per class, and no folder in these.")
+        files = _files(folder)
         if not files:
             raise KithkinError(f"{folder} holds no pictures.", "Put pictures there, or remove the sub-folder.")
         found.files.extend(files)
@@ -304,7 +310,7 @@ def _classes_in(path: Path) -> Listing:
 
 
 def open_picture(file: Path, picture: tuple[int, ...]) -> np.ndarray:
-    """One picture file as uint8 [C, H, W], if it is of that very shape."""
+    """One picture file as uint8 [C, H, W], if it is of that size and need not lose its colours."""
     return _channels_first(_open(file, _blank(picture), strict=True))
 
 
@@ -327,7 +333,7 @@ def _coloured(file: Path) -> bool:
 def _open(file: Path, first: np.ndarray | None, strict: bool = False) -> np.ndarray:
     """One picture as an array: grey [H, W] or RGB [H, W, 3], like the first one, and of its size.
 
-    A colour picture among grey ones is made grey and the other way round, unless `strict`.
+    A grey picture among colour ones is read as RGB; a colour one among grey ones is made grey, or refused if `strict`.
     """
     try:
         with warnings.catch_warnings(), Image.open(file) as picture:
@@ -342,11 +348,9 @@ def _open(file: Path, first: np.ndarray | None, strict: bool = False) -> np.ndar
                 )
             if mode[0] in "IF":  # PIL would cut 16-bit values off at 255 without a word
                 raise KithkinError(f"{file} has more than 8 bits per pixel (mode {mode}).", "Convert it to 8 bits.")
-            grey = mode in GREY
-            if strict and first is not None and grey != (first.ndim == 2):
-                is_, not_ = ("grey", "colour") if grey else ("colour", "grey")
-                raise KithkinError(f"{file} is a {is_} picture (mode {mode}), not a {not_} one.", "Convert it first.")
-            grey = grey if first is None else first.ndim == 2
+            grey = mode in GREY if first is None else first.ndim == 2
+            if strict and grey and mode not in GREY:
+                raise KithkinError(f"{file} is a colour picture (mode {mode}), not a grey one.", "Convert it first.")
             return np.asarray(picture.convert("L" if grey else "RGB"))
     except KithkinError:
         raise

@@ -98,6 +98,11 @@ def deal(
     _check(clients, alpha)
     order = generator(seed, "split", "shuffle").permutation(len(labels))
     train, val, test = parts = _parts(order)
+    if not len(test):
+        raise KithkinError(
+            f"{name} has too few pictures: {len(labels)}.",
+            f"Give at least {5 * clients - 2}: a fifth, rounded, is for testing, and each client needs one of these.",
+        )
     if clients > min(len(train), len(test)):
         raise KithkinError(
             f"{clients} clients cannot share the {len(labels)} pictures of {name}: {len(test)} are for testing.",
