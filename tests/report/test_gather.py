@@ -77,6 +77,29 @@ def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], t
     assert "gain" not in gather([runs["um"], stranger])["runs"][0]["clients"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"rounds": 10}, {"epochs": 1}, {"sample_rate": 1.0}, {"batch_size": 64}, {"width": 4}, {"model": "nets.py:net"}),
+        {"every": 1},
+        {"rounds": 10, "epochs": 1},
+    ],
+    ids=lambda other: "-".join(other),
+)
+def test_a_local_run_of_another_experiment_is_no_yardstick_and_that_is_told(
+    runs: dict[str, Path], tmp_path: Path, other: dict[str, Any]
+):
+    stranger = make_up(tmp_path / "stranger", "local", **other)
+    um, local = gather([runs["um"], stranger])["runs"]
+    assert "gain" not in um["clients"] | um["headline"]
+    names = ", ".join("eval_every" if name == "every" else name for name in other)
+    assert um["remarks"] == [f"The gain over local is not shown: that run has another {names}."]
+    assert local["remarks"] == []
+    um, *_ = gather([runs["um"], runs["local"], stranger])["runs"]
+    assert um["clients"]["gain"] == gather([runs["um"], runs["local"]])["runs"][0]["clients"]["gain"]
+    assert um["remarks"] == []
+
+
 def test_a_client_is_harmed_if_it_ends_more_than_three_points_below():
     run: dict[str, Any] = {"method": "um", "clients": {"test": [0.48, 0.46, None, 0.5, 0.6]}, "headline": {}}
     compare_with([0.5, 0.5, 0.5, 0.5, 0.5], run)
@@ -169,6 +192,24 @@ def test_runs_that_differ_in_more_than_method_alpha_and_seed_have_no_mean(compar
     data = gather([compared / "um-a0.5-s0", longer])
     assert data["comparison"] is None
     assert [run["look"] for run in data["runs"]] == [[0, 0], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("other", "is_one"),
+    [
+        ({}, True),
+        ({"lr": 0.5, "momentum": 0.5, "device": "cuda"}, True),
+        *(({name: v}, False) for name, v in {"rounds": 10, "epochs": 1, "clients": 6, "width": 4, "every": 1}.items()),
+        *(({name: v}, False) for name, v in {"model": "nets.py:net", "sample_rate": 1.0, "batch_size": 64}.items()),
+        ({"label_ratio": 0.3}, False),
+    ],
+    ids=str,
+)
+def test_methods_are_compared_in_one_experiment_each_at_its_own_rates(tmp_path: Path, other: dict[str, Any], is_one: bool):
+    for seed in (0, 1):
+        make_up(tmp_path / f"um-{seed}", "um", seed=seed)
+        make_up(tmp_path / f"mix-{seed}", "mix", seed=seed, **other)
+    assert (gather([tmp_path])["comparison"] is not None) == is_one
 
 
 def test_the_label_error_is_that_of_the_last_round(broken: Path):

@@ -46,7 +46,7 @@ function scatterCard(withGain) {
   return card("scatter", withGain ? "w7" : "w12", "Every client", {
     caption: "A dot is a client at the best validation round. " + (withGain
       ? "Gain: accuracy less that of the same client training alone."
-      : "Give the folder of a local run too, and its gain can be shown."),
+      : "Give the folder of a local run with the same settings too, and its gain can be shown."),
     controls: [
       pick("across", "x", [["ratio", "label ratio"], ["size", "training pictures"]]),
       withGain && pick("up", "y", [["test", "accuracy"], ["gain", "gain over local"]]),

@@ -24,7 +24,7 @@ from kithkin.federation.round import cohort_size
 from kithkin.own import short
 from kithkin.record import Folder
 from kithkin.report.records import FAULTS, Line, folders_of, known, read_lines, read_object, rounded
-from kithkin.report.side_by_side import comparison_of, in_order, is_comparison, names_of, set_apart
+from kithkin.report.side_by_side import comparison_of, in_order, is_comparison, names_of, set_apart, unlike
 
 CURVE = 240  # points of a line: more than a screen shows apart
 STEPS = 40  # places of a slider
@@ -55,11 +55,12 @@ def gather(paths: Sequence[Path], models: bool | None = False, say: Callable[[st
 
             say(f"Asking the models of {run['name']}")
             run |= look_at(Folder(folder), run, math.inf if models else PATIENCE / len(asked), run["remarks"])
-    alone = {run["twin"]: run["clients"]["test"] for run in runs if run["method"] == "local" and run["clients"]}
+    alone = [run for run in runs if run["method"] == "local" and run["clients"]]
     for run in runs:
-        compare_with(alone.get(run.pop("twin")), run)
+        compare_with(reached_alone(run, alone), run)
     table = comparison_of(runs) if compared else None
     for run in runs:
+        del run["twin"]
         if run["clients"]:
             run["clients"]["test"] = rounded(run["clients"]["test"])
     return {"kithkin": kithkin.__version__, "harm": HARM, "comparison": table, "runs": runs}
@@ -345,6 +346,15 @@ def headline(run: dict[str, Any]) -> dict[str, Any]:
         "megabytes": cost["megabytes"] if cost else None,
         "seconds": cost["seconds"][-1] if cost else None,
     }
+
+
+def reached_alone(run: dict[str, Any], alone: Sequence[dict[str, Any]]) -> Sequence[float | None] | None:
+    """What its clients reach in the local run of the same split and experiment; where only others are given, a remark."""
+    twins = {tuple(unlike(run, local)): local for local in alone if local["twin"] == run["twin"]}
+    if twins and () not in twins:
+        differs, local = min(twins.items(), key=lambda twin: len(twin[0]))
+        run["remarks"].append(f"The gain over {local['name']} is not shown: that run has another {', '.join(differs)}.")
+    return twins[()]["clients"]["test"] if () in twins else None
 
 
 def compare_with(local: Sequence[float | None] | None, run: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from kithkin.record import Result
 from kithkin.report.records import FAULTS, known, rounded
 
 COLOURS = 8  # that are told apart well
+EXPERIMENT = ("clients", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "model", "width", "eval_every")
 
 
 def in_order(paths: Sequence[Path], folders: list[Path], runs: list[dict[str, Any]]) -> tuple[list[Path], list[dict[str, Any]]]:
@@ -57,8 +58,16 @@ def names_of(folders: Sequence[Path], runs: Sequence[dict[str, Any]]) -> list[st
     return [str(folder) for folder in folders]
 
 
+def unlike(run: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """In what two runs are different experiments, whatever their methods, which may have their own rates and momentum."""
+    return [name for name in EXPERIMENT if run["config"].get(name) != other["config"].get(name)]
+
+
 def is_comparison(runs: Sequence[dict[str, Any]]) -> bool:
-    """Whether they differ in method, alpha and seed alone, as those of `kithkin compare`: the mean of others says nothing."""
+    """Whether they differ in method, alpha and seed alone, as those of `kithkin compare`: the mean of others says nothing.
+
+    A method may have its own learning rate and momentum, as tuned ones do, but the same for all its runs.
+    """
     apart = {"method", "alpha", "seed", "data_folder", "device", "compute", "pool"}  # the last four: where it ran
     cells = [cell_of(run) for run in runs]
     told = [{name: v for name, v in {**run["config"], **run["settings"]}.items() if name not in apart} for run in runs]
@@ -66,6 +75,7 @@ def is_comparison(runs: Sequence[dict[str, Any]]) -> bool:
     splits = {(cell[1:], run["twin"]) for cell, run in zip(cells, runs, strict=True)}
     return (
         len({run["twin"][0] for run in runs}) == 1
+        and not any(unlike(run, runs[0]) for run in runs)
         and len(set(cells)) == len(cells)
         and len(kinds) == len({cell[0] for cell in cells})
         and len(splits) == len({cell[1:] for cell in cells})
