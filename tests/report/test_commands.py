@@ -12,11 +12,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kithkin
 from kithkin.cli import main
+from kithkin.data import load
 from kithkin.record import Folder
+from kithkin.report import gather
 from kithkin.report.looks import assembled, confusion, look_at, read_models
 from kithkin.report.serve import server_for
 
@@ -80,6 +83,19 @@ def test_models_that_are_gone_or_damaged_cost_their_figures_alone(shown: Path, t
         remarks: list[str] = []
         assert look_at(folder, manifest, math.inf, remarks) == {}
         assert len(remarks) == 1
+
+
+def test_models_are_not_asked_about_pictures_that_changed_since_the_run(tmp_path: Path):
+    data, mine, out = load("digits"), tmp_path / "mine.npz", tmp_path / "run"
+    np.savez(mine, images=data.images[:300], labels=data.labels[:300])
+    words = f"--method local {TINY} --warmup-epochs 1 --label-ratio 0.5 --quiet".split()
+    main(["run", *words, "--data", str(mine), "--out", str(out)])
+    assert gather([out], models=True)["runs"][0]["confusion"]
+    np.savez(mine, images=255 - data.images[:300], labels=data.labels[:300])
+    (run,) = gather([out], models=True)["runs"]
+    assert (run["confusion"], run["features"]) == (None, None)
+    told = "The data has other classes or pictures than when the run began."
+    assert run["remarks"] == [f"Confusion and latent features are not shown: {told}"]
 
 
 def test_report_writes_a_page_and_figures(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -121,6 +121,21 @@ def test_pictures_of_another_split_or_of_none_are_not_chosen_from(finished: Fini
     assert (code, "has no split of its own. Name the pictures" in err) == (2, True)
 
 
+def test_pictures_that_changed_since_the_run_are_not_chosen_from(kith: Any, tmp_path: Path):
+    data, mine = load("digits"), tmp_path / "mine.npz"
+    np.savez(mine, images=data.images[:300], labels=data.labels[:300])
+    start(tmp_path / "run", "fixbn", data=str(mine), rounds=1, label_ratio=0.5)
+    assert kith("advise", tmp_path / "run", "--client", 3, "--budget", 1)[0] == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    older = {name: v for name, v in manifest.items() if name not in ("classes", "picture", "fingerprint")}
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(older))
+    assert kith("advise", tmp_path / "run", "--client", 3, "--budget", 1, "--out", "older")[0] == 0
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    np.savez(mine, images=255 - data.images[:300], labels=data.labels[:300])
+    code, _, err = kith("advise", tmp_path / "run", "--client", 3)
+    assert (code, "The data has other classes or pictures than when the run began." in err) == (2, True)
+
+
 def test_who_knows_all_labels_needs_no_advice(kith: Any, tmp_path: Path):
     start(tmp_path / "run", "fedbn-sl", rounds=1)
     code, _, err = kith("advise", tmp_path / "run", "--client", 3)

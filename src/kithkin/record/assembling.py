@@ -242,6 +242,13 @@ def fingerprint_of(dataset: Dataset) -> str:
     return sha.hexdigest()
 
 
+def must_be_same(manifest: dict[str, Any], classes: Sequence[str], picture: Sequence[int], fingerprint: str | None) -> None:
+    """Refuse other classes or pictures than a run began with, as far as its manifest tells: its split knows labels alone."""
+    now = {"classes": list(classes), "picture": list(picture), "fingerprint": fingerprint}
+    if any(manifest.get(name, value) != value for name, value in now.items()):
+        raise KithkinError("The data has other classes or pictures than when the run began.", "Bring back the same data files.")
+
+
 def sources(config: RunConfig) -> dict[str, str | None]:
     """The sha256 of the files of a user's own model and method."""
     return {what: own.source_hash(name) for what in ("model", "method") if own.is_own(name := getattr(config, what))}

@@ -32,7 +32,7 @@ from kithkin.methods import check, entry_of
 from kithkin.methods.fedavg import rounds_before
 from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.record import checkpoint
-from kithkin.record.assembling import Federation, Troupe, assemble, in_full, sources
+from kithkin.record.assembling import Federation, Troupe, assemble, in_full, must_be_same, sources
 from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
 from kithkin.record.memory import forget_peaks, peak_memory
 
@@ -148,9 +148,7 @@ def resume(
         raise KithkinError(f"{folder.manifest} is not of this version of kithkin ({e}).", "Start the run anew.") from None
     federation = assemble(config, settings)
     federation.split.must_be(split_hash)
-    now = {"classes": list(federation.names), "picture": list(federation.picture), "fingerprint": federation.fingerprint}
-    if any(manifest.get(name, value) != value for name, value in now.items()):
-        raise KithkinError("The data has other classes or pictures than when the run began.", "Bring back the same data files.")
+    must_be_same(manifest, federation.names, federation.picture, federation.fingerprint)
     for what, sha256 in sources(config).items():
         if manifest.get("sources", {}).get(what) != sha256:
             display.say(f"The file of the {what} ({getattr(config, what)}) was changed since the run began.")

@@ -111,6 +111,7 @@ def gather_run(path: Path, entries: int) -> dict[str, Any]:
         **told,
         "model_numbers": manifest.get("model_numbers"),
         "split_hash": manifest.get("split_hash"),
+        **{name: manifest[name] for name in ("classes", "picture", "fingerprint") if name in manifest},
         "client_names": [str(name) for name in named] if isinstance(named := manifest.get("client_names"), list) else [],
         "summary": summary,
         "curve": marks.get("curve"),

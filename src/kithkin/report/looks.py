@@ -14,7 +14,7 @@ from kithkin.errors import KithkinError
 from kithkin.methods import entry_of
 from kithkin.own import is_own
 from kithkin.record import Folder
-from kithkin.record.assembling import Federation, assemble
+from kithkin.record.assembling import Federation, assemble, must_be_same
 from kithkin.record.looks import confusion, features
 from kithkin.record.models import Models
 
@@ -33,8 +33,8 @@ def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: 
             remarks.append(f"Confusion and latent features are not shown: {told}")
             return {}
         federation = assembled(manifest)
-        if federation.split.digest() != manifest.get("split_hash"):
-            raise KithkinError("the data gives another split than when the run began.", "")
+        federation.split.must_be(manifest["split_hash"])
+        must_be_same(manifest, federation.names, federation.picture, federation.fingerprint)
         pictures = sum(len(exam.rows) - exam.val for exam in federation.courier.exams)
         pixels = federation.clients[0].images[0, 0].numel()
         if federation.device.type == "cpu" and pictures * pixels * federation.w0.numel() > patience:

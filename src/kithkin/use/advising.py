@@ -22,6 +22,7 @@ from kithkin.data.sources import is_official
 from kithkin.data.split import split_of
 from kithkin.errors import KithkinError
 from kithkin.methods import entry_of, sees_all_labels
+from kithkin.record.assembling import fingerprint_of, must_be_same
 from kithkin.record.looks import hidden_features
 from kithkin.use.loading import LoadedClient
 from kithkin.use.predicting import Predictions
@@ -48,6 +49,8 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
     dataset = load_data(config.data, config.data_folder)
     split = split_of(dataset, len(run.models.clients), config.alpha, config.seed, config.label_ratio)
     split.must_be(run.manifest["split_hash"])
+    fingerprint = None if is_official(config.data) else fingerprint_of(dataset)
+    must_be_same(run.manifest, dataset.classes, dataset.images.shape[1:], fingerprint)
     share = split.shares[client.number]
     where = Path(config.data)
     files = listing(where).files if not is_official(config.data) and where.is_dir() else None

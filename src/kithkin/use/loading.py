@@ -46,7 +46,7 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
         config = resolved(from_json(manifest["config"]).checked())
         if "classes" not in manifest:  # a run from before the manifest told them
             dataset = load_data(config.data, config.data_folder)
-            manifest |= {"classes": dataset.classes, "picture": dataset.images.shape[1:]}
+            manifest |= {"classes": list(dataset.classes), "picture": list(dataset.images.shape[1:])}
         models = Models(home.models, pick_device(device))
         return LoadedRun(home, manifest, config, models, tuple(manifest["classes"]), tuple(manifest["picture"]))
     except (KeyError, TypeError, AttributeError) as e:
