@@ -126,6 +126,17 @@ def test_the_tables_of_a_comparison_are_those_of_its_runs(compared: Path, capsys
     assert "Name the folder of a single run; a comparison has one for each." in capsys.readouterr().err
 
 
+def test_a_run_without_a_line_on_record_gives_no_table_and_says_so(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(runs["um"] / "manifest.json", begun)
+    fails("export-metrics", str(begun))
+    assert f"{begun} has nothing on record that a table could hold." in capsys.readouterr().err.replace("\n", "")
+    assert not (begun / "tables").exists()
+
+
 def test_tables_have_every_round_and_client(runs: dict[str, Path], tmp_path: Path):
     main(["export-metrics", str(runs["um"]), "--out", str(tmp_path)])
     tables = {path.stem: list(csv.DictReader(path.read_text("utf-8").splitlines())) for path in tmp_path.glob("*.csv")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,23 @@ def test_a_newcomer_gets_a_folder_that_answers_votes_and_is_exported(finished: F
     assert (code, "The folder new is not empty. Give another" in err) == (2, True)
     code, _, err = kith("resume", "new")
     assert (code, "newcomer" in err) == (2, True)
+
+
+def test_of_a_newcomer_there_is_no_report_and_no_table(finished: Finished, kith: Any, tmp_path: Path):
+    run = kithkin.load(finished("um"))
+    new = tmp_path / "runs" / "new"
+    new.mkdir(parents=True)
+    write_newcomer(Folder(new), run, "digits", join(run, forty(), rounds=1))
+    before = sorted(new.iterdir())
+    for words in (("report", new), ("report", finished("um"), new), ("watch", new, "--port", 0), ("export-metrics", new)):
+        code, out, err = kith(*words)
+        assert (code, out) == (2, "")
+        assert "new is a newcomer's: it holds a model, and no record of rounds. Use it with `kithkin predict`, `advise`" in err
+    assert sorted(new.iterdir()) == before
+    assert "holds none" in kith("report", new.parent)[2]
+    shutil.copytree(finished("um"), new.parent / "um")
+    code, _, err = kith("report", new.parent, "--models", "never")
+    assert (code, err) == (0, ""), "in a folder of runs it is none of them"
 
 
 def test_labels_that_it_does_not_know_change_nothing(finished: Finished):

@@ -23,12 +23,14 @@ Line = dict[str, Any]
 
 
 def folders_of(paths: Sequence[Path]) -> list[Path]:
-    """The runs at these paths; a folder of runs, such as that of a comparison, stands for all of them."""
+    """The runs at these paths; a folder of runs, such as that of a comparison, stands for all of them, without newcomers."""
     found: list[Path] = []
     if not paths:
         raise KithkinError("No run is named.", "Name the folder of a run, or of several.")
     for path in paths:
-        below = [] if is_run(path) or not path.is_dir() else sorted(p for p in path.iterdir() if p.is_dir() and is_run(p))
+        refuse_newcomers(path)
+        inside = [] if is_run(path) or not path.is_dir() else sorted(path.iterdir())
+        below = [p for p in inside if p.is_dir() and is_run(p) and not is_newcomers(p)]
         if not below and not is_run(path):
             raise KithkinError(f"{path} is no run and holds none.", "Name the folder of a run or of a comparison.")
         found += below or [path]
@@ -37,6 +39,16 @@ def folders_of(paths: Sequence[Path]) -> list[Path]:
 
 def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in RECORDS)
+
+
+def is_newcomers(path: Path) -> bool:
+    return "newcomer" in read_object(Folder(path).manifest, [])
+
+
+def refuse_newcomers(path: Path) -> None:
+    if is_newcomers(path):
+        problem = f"{path} is a newcomer's: it holds a model, and no record of rounds."
+        raise KithkinError(problem, "Use it with `kithkin predict`, `advise` or `export`.")
 
 
 def read_object(path: Path, remarks: list[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kithkin.errors import KithkinError
 from kithkin.record import Folder
 from kithkin.record.folder import disk_errors, write_whole
 from kithkin.report.live import flat
-from kithkin.report.records import is_run, read_lines
+from kithkin.report.records import is_run, read_lines, refuse_newcomers
 
 Form = Literal["csv", "parquet"]
 Rows = list[dict[str, Any]]
@@ -21,6 +21,7 @@ def tables_of(path: Path, remarks: list[str]) -> dict[str, Rows]:
     """rounds (a row a round), marks (a row a round and client), labels, helpers (a row a list entry), clients."""
     if not is_run(path):
         raise KithkinError(f"{path} is no run.", "Name the folder of a single run; a comparison has one for each.")
+    refuse_newcomers(path)
     folder = Folder(path)
 
     def rows(name: str, of: Any) -> Rows:
@@ -57,6 +58,9 @@ def export(path: Path, form: Form, out: Path) -> tuple[list[Path], list[str]]:
     remarks: list[str] = []
     written: list[Path] = []
     tables = tables_of(path, remarks)
+    if not tables:
+        remedy = "Come back after its first round; a federation's record is with its server."
+        raise KithkinError(f"{path} has nothing on record that a table could hold.", remedy)
     with disk_errors(out, "Give another --out."):
         out.mkdir(parents=True, exist_ok=True)
         for name, rows in tables.items():
