@@ -96,6 +96,12 @@ def test_every_figure_is_drawn_and_told_in_words(view: Any, both: Path, width: i
         assert "NaN" not in label
 
 
+def test_of_confusions_is_said_that_they_are_of_the_last_round(view: Any, both: Path):
+    told = view(both).inner_text("#confusion")
+    assert "model of the last round" in told
+    assert "final_test_mean" in told
+
+
 def test_the_slider_moves_through_the_rounds_by_keyboard(view: Any, both: Path):
     tab = view(both)
     assert tab.inner_text("output[for=step]") == "round 8"

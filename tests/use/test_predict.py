@@ -41,13 +41,17 @@ def exam_of(client: int) -> tuple[np.ndarray, np.ndarray]:
 def test_the_answers_have_the_accuracy_of_the_record(finished: Finished, method: str):
     run = kithkin.load(finished(method))
     record = [json.loads(line) for line in (finished(method) / "clients.jsonl").read_text().splitlines()]
+    right: list[float] = []
     for k in range(6):
         x, y = exam_of(k)
         answers = run.client(k).predict(x)
-        assert (answers.label == y).mean() == pytest.approx(record[k]["test_accuracy"], abs=1e-6)
+        right.append((answers.label == y).mean())
+        assert right[-1] == pytest.approx(record[k]["test_accuracy"], abs=1e-6)
         assert answers.classes == [str(c) for c in answers.label]
         assert answers.probabilities.sum(1) == pytest.approx(1, abs=1e-5)
         assert ((answers.entropy >= 0) & (answers.entropy <= math.log(10) + 1e-5)).all()
+    summary = json.loads((finished(method) / "summary.json").read_text())
+    assert np.mean(right) == pytest.approx(summary["final_test_mean"], abs=1e-6), "that of the last round, as docs/use.md says"
 
 
 def test_a_picture_is_answered_alike_in_every_layout_and_company(finished: Finished):
