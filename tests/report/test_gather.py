@@ -81,7 +81,6 @@ def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], t
     "other",
     [
         *({"rounds": 10}, {"epochs": 1}, {"sample_rate": 1.0}, {"batch_size": 64}, {"width": 4}, {"model": "nets.py:net"}),
-        {"every": 1},
         {"rounds": 10, "epochs": 1},
     ],
     ids=lambda other: "-".join(other),
@@ -92,8 +91,7 @@ def test_a_local_run_of_another_experiment_is_no_yardstick_and_that_is_told(
     stranger = make_up(tmp_path / "stranger", "local", **other)
     um, local = gather([runs["um"], stranger])["runs"]
     assert "gain" not in um["clients"] | um["headline"]
-    names = ", ".join("eval_every" if name == "every" else name for name in other)
-    assert um["remarks"] == [f"The gain over local is not shown: that run has another {names}."]
+    assert um["remarks"] == [f"The gain over local is not shown: that run has another {', '.join(other)}."]
     assert local["remarks"] == []
     um, *_ = gather([runs["um"], runs["local"], stranger])["runs"]
     assert um["clients"]["gain"] == gather([runs["um"], runs["local"]])["runs"][0]["clients"]["gain"]

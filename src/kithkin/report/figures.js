@@ -257,8 +257,7 @@ function confusionCard(run, nothing) {
   const matrix = run.confusion, names = (matrix || []).map((_, c) => className(run, c)), short = shortNames(names, 11);
   return card("confusion", "w6", "What is taken for what", {
     run,
-    caption: "All clients' test pictures, each judged by its client's model of the last round. The clients' mean accuracy "
-      + "is then final_test_mean of summary.json, not that of the best validation round. "
+    caption: "All clients' test pictures, each judged by its client's model of the last round, not of the best validation round. "
       + "Rows: true class; columns: what the model says; the shade is the share of the row.",
     alt: () => matrix.map((row, c) => `${classTold(run, c)}: ${percent(share(row[c], total(row)))} right`).join("; "),
     table: () => [["true \\ said", ...names], matrix.map((row, c) => [names[c], ...row])],

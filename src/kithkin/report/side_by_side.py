@@ -14,7 +14,7 @@ from kithkin.record import Result
 from kithkin.report.records import FAULTS, known, rounded
 
 COLOURS = 8  # that are told apart well
-EXPERIMENT = ("clients", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "model", "width", "eval_every")
+EXPERIMENT = ("clients", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "model", "width")
 
 
 def in_order(paths: Sequence[Path], folders: list[Path], runs: list[dict[str, Any]]) -> tuple[list[Path], list[dict[str, Any]]]:
