@@ -14,7 +14,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 FILES = sorted((SRC / "kithkin").rglob("*.py"))
 FLOORS = (
-    {"errors", "rng", "dice", "config", "own", "palette"},
+    {"errors", "rng", "dice", "config", "disk", "own", "palette"},
     {"data", "nets"},
     {"compute"},
     {"helpers"},

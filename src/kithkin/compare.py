@@ -29,13 +29,13 @@ from kithkin.compute import cores
 from kithkin.config import Alpha, RunConfig, as_json
 from kithkin.data import load, resolved
 from kithkin.data.sources import is_official
+from kithkin.disk import disk_errors
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
 from kithkin.processes import die_with_parent
 from kithkin.record import Folder, Result, resume, run
 from kithkin.record.assembling import fingerprint_of, in_full, sources
-from kithkin.record.folder import disk_errors
 from kithkin.record.run import folder_name
 
 WHERE = ("device", "compute", "pool")  # what of a config does not change the run's numbers

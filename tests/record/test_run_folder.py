@@ -23,6 +23,7 @@ from tiny_runs import COMMON, RUN, Heard, assert_same_run, checkpoints, drafts, 
 import kithkin
 from kithkin.compute import Predict
 from kithkin.data import Share, deal, load
+from kithkin.disk import reason
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, LocalCourier, Marks, World, paper_costs
 from kithkin.flags import settle
@@ -31,7 +32,6 @@ from kithkin.nets.vector import cut
 from kithkin.record import Folder
 from kithkin.record.assembling import assemble
 from kithkin.record.checkpoint import Pace
-from kithkin.record.folder import reason
 from kithkin.record.run import home_of, in_figures, last_labels
 
 Whole = Callable[..., Path]

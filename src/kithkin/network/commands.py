@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kithkin.config import RunConfig, as_json
+from kithkin.disk import disk_errors, write_json
 from kithkin.errors import KithkinError
 from kithkin.methods import entry_of
 from kithkin.network import programs
@@ -28,7 +29,6 @@ from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest,
 from kithkin.own import expanded
 from kithkin.processes import is_alive, this_process
 from kithkin.record import Folder
-from kithkin.record.folder import disk_errors, write_json
 
 
 @private()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kithkin.data import load
 from kithkin.data.own import read_unlabelled
+from kithkin.disk import disk_errors
 from kithkin.errors import KithkinError
 from kithkin.network import programs
 from kithkin.network.keys import check_authority, check_site_key, make_site_key
@@ -59,12 +60,10 @@ def site_init(
     papers = Papers(name or folder.name, label_ratio=label_ratio, seed=seed, device=device, number=number, **paths)
     if (folder / "site.key").exists():
         raise KithkinError(f"{folder} is a site already.", "Give another folder, or go on with `kithkin site join`.")
-    try:
+    with disk_errors(folder, "Give another folder."):
         folder.mkdir(parents=True, exist_ok=True)
         write_papers(folder, papers)
         key = make_site_key(folder)  # last of all: whoever has one is a site
-    except OSError as e:
-        raise KithkinError(f"Cannot write {folder}: {e.strerror or e}.", "Give another folder.") from None
     shape = "x".join(map(str, dataset.images.shape[1:]))
     say(f"{papers.name}: {len(dataset.images)} pictures of {shape}, classes {', '.join(dataset.classes)}")
     say("Its public key, for the federation's file:")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kithkin.config import check_kinds
+from kithkin.disk import write_text, write_whole
 from kithkin.errors import KithkinError
 
 
@@ -43,14 +43,8 @@ def read_papers(folder: Path) -> Papers:
 
 
 def write_papers(folder: Path, papers: Papers) -> None:
-    """As record's `write_whole` would, which a site that joins does without: it comes with torch."""
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in asdict(papers).items() if value is not None]
-    draft = folder / ".site.toml.draft"
-    with draft.open("w") as f:
-        f.writelines(lines)
-        f.flush()
-        os.fsync(f.fileno())  # or a power cut may leave an empty file in the old one's place
-    draft.replace(folder / "site.toml")
+    write_whole(folder / "site.toml", lambda draft: write_text(draft, "".join(lines)))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

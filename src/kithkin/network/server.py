@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
 from kithkin.config import RunConfig, some
+from kithkin.disk import disk_errors, write_json
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World, cohort
 from kithkin.methods import Method
@@ -32,7 +33,6 @@ from kithkin.network.wire import Wire
 from kithkin.processes import die_with_parent, this_process
 from kithkin.record import Display, Folder, Result, checkpoint
 from kithkin.record.assembling import manifest_of
-from kithkin.record.folder import disk_errors, write_json
 from kithkin.record.run import go_on, read_result, rounds_on_record
 
 LOOK = 1.0  # seconds between two looks for sites while too few are there

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from kithkin.compute import cores
 from kithkin.config import RunConfig
+from kithkin.disk import disk_errors, write_json
 from kithkin.errors import KithkinError
 from kithkin.network.client import app_for
 from kithkin.network.programs import QUIET
@@ -24,7 +25,6 @@ from kithkin.network.site import Site, share_of_one_machine
 from kithkin.network.terms import Numbers, Terms, terms_from
 from kithkin.record import Display, Folder, Result
 from kithkin.record.assembling import assemble
-from kithkin.record.folder import disk_errors, write_json
 from kithkin.record.run import read_result
 
 NEVER = 1e6  # seconds: nobody is left out of a simulated round

@@ -26,6 +26,7 @@ from kithkin.compute import Compute, choose, one_thread, together
 from kithkin.config import RunConfig, as_json
 from kithkin.data import Dataset, deal, load
 from kithkin.data.own import read_unlabelled
+from kithkin.disk import disk_errors, reason, write_json, write_text, write_whole
 from kithkin.errors import KithkinError
 from kithkin.federation import Exam, Ledger, World, sit
 from kithkin.methods import STATES, Client
@@ -36,7 +37,6 @@ from kithkin.network.wire import Answer, RefusedError, Wire, parcel_lines, parce
 from kithkin.record import checkpoint
 from kithkin.record.assembling import Federation, assemble, pick_device
 from kithkin.record.audit import audit
-from kithkin.record.folder import disk_errors, reason, write_json, write_text, write_whole
 from kithkin.record.models import Pooled, write_models
 from kithkin.record.pack import unpack
 

@@ -20,6 +20,7 @@ from typing import Any
 import kithkin
 from kithkin.config import RunConfig, as_json
 from kithkin.data.official import DIGITS, source_of
+from kithkin.disk import disk_errors, write_text, write_whole
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
@@ -27,7 +28,6 @@ from kithkin.methods import entry_of
 from kithkin.paper.looks import look_at
 from kithkin.processes import is_alive, this_process
 from kithkin.record import Display, Folder, Result, StopRunError, resume, run
-from kithkin.record.folder import disk_errors, write_text, write_whole
 
 FORMAT = 1
 PARTS = {"format", "kithkin", "machine", "config", "settings", "seconds"}

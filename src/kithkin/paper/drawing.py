@@ -18,9 +18,9 @@ from markdown_it import MarkdownIt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kithkin.disk import disk_errors, write_text, write_whole
 from kithkin.palette import BLACK, BLUE, GREEN, GREY, LINE, ORANGE, PURPLE, RED, SKY, YELLOW
 from kithkin.paper.cells import Grid, Record
-from kithkin.record.folder import disk_errors, write_text, write_whole
 
 MARKERS = "osD^vPX*<>p"
 KEY_WIDTH = 1.1  # inches of an entry in a key

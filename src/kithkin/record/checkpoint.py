@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
+from kithkin.disk import disk_errors, write_json, write_whole
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World
 from kithkin.methods import STATES, entry_of
-from kithkin.record.folder import Folder, disk_errors, write_json, write_tensors, write_whole
+from kithkin.record.folder import Folder, write_tensors
 from kithkin.record.pack import pack, unpack
 
 KEPT = 2

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,50 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kithkin.disk import disk_errors, reason, write_text, write_whole
 from kithkin.errors import KithkinError
 
 DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
 DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
-
-
-@contextmanager
-def disk_errors(path: Path, remedy: str) -> Generator[None, None, None]:
-    """A full or unwritable disk as an error that says what to do."""
-    try:
-        yield
-    except OSError as e:
-        raise KithkinError(f"Cannot write {path}: {reason(e)}.", remedy) from e
-
-
-def reason(e: OSError) -> str:
-    """What a disk did not like, without the path."""
-    full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return "the disk is full" if full else e.strerror or str(e)
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then put it in place: readers see the old file or the new one, never half."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        write(draft)
-        with draft.open("rb") as f:
-            os.fsync(f.fileno())
-        draft.replace(path)
-        hold(path.parent)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def hold(folder: Path) -> None:
-    """Have the disk hold what a folder lists: a power cut could bring the old file back, though the new one was told of."""
-    with suppress(OSError):  # a file system that does so by itself, or a folder that may not be read
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -75,14 +35,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
         f.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
             f.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_whole(path, lambda draft: write_text(draft, json.dumps(value, indent=2) + "\n"))
-
-
-def write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # a file's name in it may be no text
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from kithkin.disk import write_whole
 from kithkin.errors import KithkinError
 from kithkin.federation import World
 from kithkin.helpers import Helper
 from kithkin.methods import Client, Method
 from kithkin.methods.base import SERVER
 from kithkin.methods.um_plus import UmPlus, um_in
-from kithkin.record.folder import write_tensors, write_whole
+from kithkin.record.folder import write_tensors
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import torch
 from kithkin import own
 from kithkin.compute import Graphs, Ticking, one_thread
 from kithkin.config import Alpha, RunConfig, from_json, some
+from kithkin.disk import disk_errors, write_json, write_text, write_whole
 from kithkin.errors import KithkinError
 from kithkin.federation import (
     Ledger,
@@ -33,7 +34,7 @@ from kithkin.methods.fedavg import rounds_before
 from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.record import checkpoint
 from kithkin.record.assembling import Federation, Troupe, assemble, in_full, must_be_same, sources
-from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
+from kithkin.record.folder import Folder
 from kithkin.record.memory import forget_peaks, peak_memory
 
 

@@ -21,8 +21,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from kithkin.compare import HARM
 from kithkin.data import called
 from kithkin.data.picture import any_names
+from kithkin.disk import disk_errors, write_whole
 from kithkin.palette import COLOURS, INK, LINE, MUTED
-from kithkin.record.folder import disk_errors, write_whole
 
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)), (0, (9, 3)), (0, (2.5, 2.5)))  # and shapes as in draw.js
 MARKERS = "o^sDvX"

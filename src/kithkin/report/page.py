@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kithkin.record.folder import disk_errors, write_text, write_whole
+from kithkin.disk import disk_errors, write_text, write_whole
 from kithkin.report.gather import gather
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from kithkin.disk import disk_errors, write_whole
 from kithkin.errors import KithkinError
 from kithkin.record import Folder
-from kithkin.record.folder import disk_errors, write_whole
 from kithkin.report.live import flat
 from kithkin.report.records import is_run, read_lines, refuse_newcomers
 

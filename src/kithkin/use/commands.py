@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kithkin.config import bad
+from kithkin.disk import disk_errors, write_text, write_whole
 from kithkin.errors import KithkinError
-from kithkin.record.folder import Folder, disk_errors, write_text, write_whole
+from kithkin.record.folder import Folder
 from kithkin.use.exporting import Format
 from kithkin.use.exporting import export as write_file
 from kithkin.use.joining import join, read_newcomer, write_newcomer

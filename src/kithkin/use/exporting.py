@@ -27,11 +27,12 @@ from torch import Tensor, nn
 
 import kithkin
 from kithkin.compute.loss import centred, scaled
+from kithkin.disk import disk_errors, write_whole
 from kithkin.errors import KithkinError
 from kithkin.nets import Build, builder, write
 from kithkin.nets.build import RESNET9
 from kithkin.own import short
-from kithkin.record.folder import disk_errors, write_tensors, write_whole
+from kithkin.record.folder import write_tensors
 from kithkin.use.loading import LoadedClient
 from kithkin.use.predicting import ask
 

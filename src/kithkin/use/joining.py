@@ -24,6 +24,7 @@ from kithkin.data import load as load_data
 from kithkin.data.own import fits, read_like
 from kithkin.data.sources import is_official
 from kithkin.data.split import label_some
+from kithkin.disk import disk_errors, write_json, write_text, write_whole
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.methods import METHODS, Client, entry_of, method_for
@@ -32,7 +33,7 @@ from kithkin.methods.um import Pool, Um, UmState, held
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus
 from kithkin.nets import anatomy_of, initial_vector
 from kithkin.own import expanded
-from kithkin.record.folder import Folder, disk_errors, write_json, write_text, write_whole
+from kithkin.record.folder import Folder
 from kithkin.record.models import Pooled, write_models
 from kithkin.use.loading import LoadedRun
 
