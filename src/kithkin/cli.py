@@ -129,7 +129,7 @@ def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: boo
             print(f"Runs in {out} that are not in the table, as they were not named: {len(others)}.")
     if broken:
         problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {' '.join(broken)}"
-        raise KithkinError(problem, "The same command goes on with what is missing.")
+        raise KithkinError(problem, "The same command tries these again.")
 
 
 def _demo(out: Path | None = None) -> None:

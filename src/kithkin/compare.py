@@ -6,12 +6,11 @@ import csv
 import json
 import math
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,7 +35,7 @@ from kithkin.methods import check, entry_of
 from kithkin.processes import die_with_parent
 from kithkin.record import Folder, Result, resume, run
 from kithkin.record.assembling import fingerprint_of, in_full, sources
-from kithkin.record.run import folder_name
+from kithkin.record.run import Quiet, folder_name
 
 WHERE = ("device", "compute", "pool")  # what of a config does not change the run's numbers
 HARM = 0.03  # a client is harmed if it is more than 3 points below its own local model
@@ -82,10 +81,10 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     """Run a cell, go on with it, or read it if it is finished."""
     if one_thread:
         torch.set_num_threads(1)
+    display = Stoppable() if one_thread else display_for(quiet)
     if not Folder(cell.folder).manifest.exists():
-        return run(cell.config, cell.settings, cell.folder, display_for(quiet))
-    where = {name: getattr(cell.config, name) for name in WHERE}
-    return resume(cell.folder, display_for(quiet), where=where)
+        return run(cell.config, cell.settings, cell.folder, display)
+    return resume(cell.folder, display, where={name: getattr(cell.config, name) for name in WHERE})
 
 
 def check_same(cell: Cell) -> None:
@@ -147,8 +146,8 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
         ProcessPoolExecutor(jobs, context, begin_work, (stop,)) as pool,
     ):
         task = progress.add_task("runs", total=len(cells), last=f"{min(jobs, len(cells))} at a time")
-        waiting = {pool.submit(work, cell): i for i, cell in enumerate(cells)}
         try:
+            waiting = {pool.submit(work, cell): i for i, cell in enumerate(cells)}
             for future in as_completed(waiting):
                 i = waiting[future]
                 try:
@@ -161,10 +160,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
                 got = f"{results[i].summary['test_at_best_val']:.3f}" if i in results else "broke off"
                 progress.update(task, advance=1, last=f"{cells[i].folder.name}: {got}")
         except BaseException:
-            stop.set()  # for the cells that wait in a process already
-            for number in [process.pid for process in multiprocessing.active_children() if process.pid]:
-                with suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGINT)  # which a terminal sends to all, `kill` to us alone
+            stop.set()  # for the cells that run or wait in a process: a signal may have reached us alone
             pool.shutdown(cancel_futures=True)
             raise
     return _told(cells, results, broken)
@@ -179,6 +175,17 @@ def _told(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, K
 stopped: Any = None  # in a process of a comparison: whether the others have stopped
 
 
+class Stoppable(Quiet):
+    """Shows nothing, and ends its run, as Ctrl-C would, where the comparison was stopped."""
+
+    def tick(self, done: int, jobs: int) -> None:
+        if stopped and stopped.is_set():
+            raise KeyboardInterrupt
+
+    def round(self, line: dict[str, Any], moved: int) -> None:
+        self.tick(0, 0)
+
+
 def begin_work(stop: Any) -> None:
     global stopped
     stopped = stop
@@ -189,7 +196,7 @@ def begin_work(stop: Any) -> None:
 def work(cell: Cell) -> Result:
     """Do a cell in a process of its own, unless the comparison was stopped."""
     try:
-        signal.signal(signal.SIGINT, _interrupted)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         if stopped.is_set():
             raise KeyboardInterrupt
         return blaming(cell, quiet=True, one_thread=True)
@@ -198,12 +205,6 @@ def work(cell: Cell) -> Result:
         raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _interrupted(*_: Any) -> None:
-    """Once: what a run does then, such as saving, is not broken off by a second signal."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def default_jobs(device: str) -> int:

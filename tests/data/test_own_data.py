@@ -148,6 +148,7 @@ def test_a_folder_may_have_one_sub_folder_per_client(tmp_path):
     assert clients_in(tmp_path) == 2
     assert [str(file.relative_to(tmp_path)) for file in listing(tmp_path).files[2:4]] == ["north/owl/2.png", "south/cat/0.png"]
     (tmp_path / "north" / ".DS_Store").touch()
+    (tmp_path / "north" / "Thumbs.db").touch()
     assert clients_in(tmp_path) == 2
     (tmp_path / "empty").mkdir()
     with pytest.raises(KithkinError, match="empty has no sub-folders"):

@@ -135,6 +135,9 @@ def test_a_run_keeps_its_terms_but_may_wait_longer(tmp_path: Path):
     path.write_text(GOOD.replace("rounds = 4", "rounds = 5"))
     with pytest.raises(KithkinError, match="rounds = 5, but the run began with 4"):
         check_same(before, read_federation(path).terms, path)
+    path.write_text(GOOD.replace("places = 3", "places = 3\nflip = true"))  # which a run's config has, too
+    with pytest.raises(KithkinError, match="flip = True, but the run began with False"):
+        check_same(before, read_federation(path).terms, path)
 
 
 def test_a_run_keeps_its_terms_in_a_version_that_knows_more_settings(tmp_path: Path):

@@ -209,10 +209,12 @@ def test_a_table_has_mean_deviation_number_the_papers_and_the_difference(tmp_pat
     assert "90.0 ± 7.1 (n 2)" in text  # the largest of any round
     assert f"2 of {4 * len(ALL)} cells, 4 runs, by kithkin 0.0.1 on an abacus" in text
     assert f"Lacks {4 * len(ALL) - 2} of {4 * len(ALL)} cells" in text
+    assert "another n" not in text
     assert "1.0 points above the paper's on average (1 above, 0 below); farthest: um at α = 0.5 (+1.0)" in text
     put(some("fashion-mnist", lambda c: (c.row, c.column) == ("fixavg", 0.5), plan), tmp_path, test=0.5)
     text = text_of("fashion-mnist", tmp_path, plan)  # (80 - 79 + 50 - 75.94) / 2 = -12.47
     assert "12.5 points below the paper's on average (1 above, 1 below); farthest: fixavg at α = 0.5 (-25.9)" in text
+    assert "places with another n are means over other splits" in text
 
 
 def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):

@@ -270,7 +270,8 @@ def listing(path: Path) -> Listing:
     """What lies in a folder with one sub-folder per class, or one per client that holds those."""
     folders = _folders(path)
     for folder in folders:
-        if (inner := _folders(folder)) and (files := _files(folder)):
+        strays = (file for file in _files(folder) if file.suffix.lower() in Image.registered_extensions())
+        if (inner := _folders(folder)) and (files := list(strays)):
             problem = f"{folder} has both files ({files[0].name}) and sub-folders ({inner[0].name})."
             raise KithkinError(problem, "Leave only pictures in it if it is a class, only folders of them if it is a client.")
     if not any(map(_folders, folders)):

@@ -267,11 +267,12 @@ def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
     """A run keeps its terms; what may change is how long it waits, and for how many."""
     after = json.loads(now.as_text())
     usual = {"config": as_json(RunConfig()), "settings": asdict(entry_of(now.config.method).settings)}
-    pairs: dict[str, tuple[Any, Any]] = {}
+    pairs: dict[tuple[str, str], tuple[Any, Any]] = {}
     for name in before.keys() - {"run", "deadline", "least", "norm_limit"}:
         was, now_is = ({name: terms.get(name)} if name not in usual else terms[name] for terms in (before, after))
-        pairs |= {k: (v, now_is.get(k)) for k, v in {**usual.get(name, {}), **was}.items()}  # what is newer had its usual value
-    for name, (was, now_is) in pairs.items():
+        was = {**usual.get(name, {}), **was}  # what is newer than the run had its usual value
+        pairs |= {(name, k): (v, now_is.get(k)) for k, v in was.items()}
+    for (_, name), (was, now_is) in pairs.items():
         if was != now_is:
             raise KithkinError(f"{path} says {name} = {now_is}, but the run began with {was}.", f"Change it back. {NEW_RUN}")
 

@@ -190,7 +190,9 @@ def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     versions = sorted({r["kithkin"] for r in grid.records})
     by = f", by kithkin {', '.join(versions)} on {', '.join(machines)}" if grid.found else ""
     label = plan.label if plan.reduced else setting or plan.label + chosen_beside_rates(grid, plan)
-    return f"Setting: {label}. {len(grid.found)} of {len(grid.wanted)} cells, {len(grid.records)} runs{by}."
+    mixed = len({len(records) for records in grid.found.values()}) > 1
+    splits = " A seed deals the pictures anew: places with another n are means over other splits." if mixed else ""
+    return f"Setting: {label}. {len(grid.found)} of {len(grid.wanted)} cells, {len(grid.records)} runs{by}.{splits}"
 
 
 def chosen_beside_rates(grid: Grid, plan: Plan) -> str:

@@ -39,8 +39,8 @@ def predict(
 ) -> None:
     """Say what a client's model makes of pictures: class, probability, and how unsure it is.
 
-    A file that is no picture, or has another size or number of channels than the run's, is named and left out; the exit code is
-    then 3.
+    A file that is no picture, or has another size than the run's, or colours where those are grey, is named and left out; the
+    exit code is then 3.
 
     Args:
         run: Folder of a finished run, or of a newcomer.
@@ -113,8 +113,8 @@ def advise(
 ) -> None:
     """Say which pictures to label next: those that the client's model is unsure of and that are unlike each other.
 
-    A file that is no picture, or has another size or number of channels than the run's, is named and left out; the exit code is
-    then 3.
+    A file that is no picture, or has another size than the run's, or colours where those are grey, is named and left out; the
+    exit code is then 3.
 
     Args:
         run: Folder of a finished run, or of a newcomer.
