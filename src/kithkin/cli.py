@@ -23,9 +23,9 @@ from rich.table import Table
 
 import kithkin
 from kithkin import own
-from kithkin.config import Alpha, Engine, Pool, RunConfig, bad, some
+from kithkin.config import SAID, Alpha, Engine, Pool, RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
-from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, UNSAID, OfAll, given, of_single_methods, parse, settle, shown, usual
+from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
 
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
 DEMO |= {"eval_every": 10, "device": "cpu"}
@@ -80,7 +80,7 @@ def _compare(argv: Sequence[str]) -> None:
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
             (
                 "jobs",
-                Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU.", **UNSAID)],
+                Annotated[int | None, tyro.conf.arg(help="Runs at a time; left out, one a core, or one on a GPU."), SAID],
                 None,
             ),
             QUIET,
@@ -293,7 +293,7 @@ def _tyro(prog: str, function: Callable[..., Any]) -> Callable[[Sequence[str]], 
         plain = unwrap(function)
         hints = get_type_hints(plain, include_extras=True)
         unsaid = [name for name, parameter in signature(plain).parameters.items() if parameter.default in (None, "", ())]
-        plain.__annotations__ = hints | {name: Annotated[hints[name], tyro.conf.arg(**UNSAID)] for name in unsaid}
+        plain.__annotations__ = hints | {name: Annotated[hints[name], SAID] for name in unsaid}
         return tyro.cli(function, prog=prog, args=argv, config=(*FLAT, tyro.conf.PositionalRequiredArgs))
 
     command.__doc__ = function.__doc__

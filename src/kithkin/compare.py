@@ -25,7 +25,7 @@ from rich.table import Table
 
 from kithkin import own
 from kithkin.compute import cores
-from kithkin.config import Alpha, RunConfig, as_json
+from kithkin.config import WHERE, Alpha, RunConfig, as_json
 from kithkin.data import load, resolved
 from kithkin.data.sources import is_official
 from kithkin.disk import disk_errors
@@ -37,7 +37,6 @@ from kithkin.record import Folder, Result, resume, run
 from kithkin.record.assembling import fingerprint_of, in_full, sources
 from kithkin.record.run import Quiet, folder_name
 
-WHERE = ("device", "compute", "pool")  # what of a config does not change the run's numbers
 HARM = 0.03  # a client is harmed if it is more than 3 points below its own local model
 
 
@@ -118,7 +117,7 @@ def blaming(cell: Cell, quiet: bool, one_thread: bool = False) -> Result:
 
 @lru_cache(maxsize=1)
 def fingerprint(data: str) -> str | None:
-    return None if is_official(data) else fingerprint_of(load(data))
+    return None if is_official(data) else fingerprint_of(data, load(data))
 
 
 def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result], list[str]]:

@@ -19,6 +19,7 @@ Pool = Literal["device", "host"]
 Alpha = float | Literal["given"]  # how pictures are dealt to clients; given: not at all, as the data says whose they are
 MOST = 2**31
 SAID = arg(help_behavior_hint="")  # the text of a flag says what holds without it
+WHERE = ("device", "compute", "pool")  # what of a config says where a run is computed, and changes no numbers
 
 
 @dataclass(frozen=True)

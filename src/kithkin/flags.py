@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from kithkin.config import Alpha, RunConfig, check_kinds
+from kithkin.config import SAID, Alpha, RunConfig, check_kinds
 from kithkin.errors import KithkinError, unknown
 from kithkin.own import is_own, short
 
-UNSAID: dict[str, Any] = {"help_behavior_hint": ""}  # of a flag whose words say what happens where it is left out
-OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/.", **UNSAID)], None)
+OUT = ("out", Annotated[Path | None, tyro.conf.arg(help="Folder for the run; left out, one below runs/."), SAID], None)
 QUIET = ("quiet", Annotated[bool, tyro.conf.arg(help="Show nothing while running.")], False)
 REPORT = (
     "report",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import kithkin
-from kithkin.config import RunConfig, as_json
+from kithkin.config import WHERE, RunConfig, as_json
 from kithkin.data.official import DIGITS, source_of
 from kithkin.disk import disk_errors, write_text, write_whole
 from kithkin.display import display_for
@@ -34,7 +34,7 @@ PARTS = {"format", "kithkin", "machine", "config", "settings", "seconds"}
 PARTS |= {"summary", "curves", "label_error", "clients", "confusion"}
 NAMED = ("method", "data", "clients", "alpha", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "lr", "momentum")
 NAMED += ("width", "seed", "eval_every", "precision")  # with those above: what of a config changes a run's numbers
-ELSEWHERE = ("device", "compute", "pool", "preset", "data_folder", "save_models", "checkpoint_every")  # and what does not
+ELSEWHERE = (*WHERE, "preset", "data_folder", "save_models", "checkpoint_every")  # and what does not
 RENEWAL = 60  # seconds between two signs of life of a claim
 SILENCE = 1800  # seconds after which a claim made on another machine, and not renewed, is void
 
@@ -259,7 +259,7 @@ def do(cell: Cell, where: Path, display: Display, before: Record | None = None) 
         seen.update(look_at(federation, world, cell.looks), machine=federation.machine())
 
     if folder.manifest.exists():
-        result = resume(where, display, look, {name: getattr(cell.config, name) for name in ("device", "compute", "pool")})
+        result = resume(where, display, look, {name: getattr(cell.config, name) for name in WHERE})
     else:
         result = run(cell.config, cell.settings, where, display, look)
     return {**{k: v for k, v in (before or {}).items() if k not in PARTS}, **told(cell, result), **seen}

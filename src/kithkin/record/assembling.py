@@ -221,7 +221,7 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None) -
     w0 = initial_vector(build, config.seed).to(home)
     flip = config.flips(dataset.flip)
     names = dataset.clients if config.alpha == "given" else ()
-    fingerprint = None if is_official(config.data) else fingerprint_of(dataset)
+    fingerprint = fingerprint_of(config.data, dataset)
     return Federation(
         config, settings, split, clients, truth, courier, method, w0, dataset.classes, build, flip, names, fingerprint
     )
@@ -235,8 +235,10 @@ def in_full(config: RunConfig) -> RunConfig:
     return replace(config, data_folder=folder, **whole)
 
 
-def fingerprint_of(dataset: Dataset) -> str:
-    """A hash of the pictures and their labels."""
+def fingerprint_of(data: str, dataset: Dataset) -> str | None:
+    """A hash of the pictures and their labels; None for an official set, whose files are known by theirs."""
+    if is_official(data):
+        return None
     sha = hashlib.sha256(np.ascontiguousarray(dataset.images).data)
     sha.update(dataset.labels.astype("<i8").tobytes())
     return sha.hexdigest()

@@ -10,6 +10,7 @@ from statistics import fmean, pvariance
 from typing import Any
 
 from kithkin.compare import rows
+from kithkin.config import WHERE
 from kithkin.record import Result
 from kithkin.report.records import FAULTS, known, rounded
 
@@ -68,7 +69,7 @@ def is_comparison(runs: Sequence[dict[str, Any]]) -> bool:
 
     A method may have its own learning rate and momentum, as tuned ones do, but the same for all its runs.
     """
-    apart = {"method", "alpha", "seed", "data_folder", "device", "compute", "pool"}  # the last four: where it ran
+    apart = {"method", "alpha", "seed", "data_folder", *WHERE}
     cells = [cell_of(run) for run in runs]
     told = [{name: v for name, v in {**run["config"], **run["settings"]}.items() if name not in apart} for run in runs]
     kinds = {(cell[0], str(kind)) for cell, kind in zip(cells, told, strict=True)}

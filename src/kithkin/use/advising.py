@@ -49,8 +49,7 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
     dataset = load_data(config.data, config.data_folder)
     split = split_of(dataset, len(run.models.clients), config.alpha, config.seed, config.label_ratio)
     split.must_be(run.manifest["split_hash"])
-    fingerprint = None if is_official(config.data) else fingerprint_of(dataset)
-    must_be_same(run.manifest, dataset.classes, dataset.images.shape[1:], fingerprint)
+    must_be_same(run.manifest, dataset.classes, dataset.images.shape[1:], fingerprint_of(config.data, dataset))
     share = split.shares[client.number]
     where = Path(config.data)
     files = listing(where).files if not is_official(config.data) and where.is_dir() else None
