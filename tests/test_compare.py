@@ -29,7 +29,8 @@ from kithkin.cli import main
 from kithkin.data import load
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
-from kithkin.record import Folder, Result
+from kithkin.processes import _birth, is_alive
+from kithkin.record import Result
 
 RUN = sys.modules["kithkin.record.run"]  # the package names its function, not the module
 TINY = "--clients=6 --rounds=2 --width=2 --epochs=1 --batch-size=64 --warmup-epochs=1 --helpers=3 --mc-samples=2".split()  # noqa: SIM905
@@ -478,27 +479,24 @@ def test_no_table_mixes_runs_on_two_data_sets_of_one_name(change: str, tmp_path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux promises it")
-def test_nobody_goes_on_with_a_comparison_that_was_killed(tmp_path: Path):
+@pytest.mark.parametrize("at", ["begin", "work"])
+def test_nobody_goes_on_with_a_comparison_that_was_killed(tmp_path: Path, at: str):
+    """Be it before its processes have asked to die with it."""
     words = ["--methods", "local", "fixavg", *SMALL, "--rounds", "500", "--jobs", "2", "--out", str(tmp_path / "runs")]
     code = f"from kithkin.cli import main; main({['compare', *words]!r})"
     parent = subprocess.Popen([sys.executable, "-c", f"if __name__ == '__main__': {code}"])
+
+    def children() -> list[int]:
+        told = subprocess.run(["pgrep", "-P", str(parent.pid), "-f", "spawn_main"], capture_output=True, text=True)
+        return [int(pid) for pid in told.stdout.split()]
+
     try:
-        wait_until(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2)
+        wait_until(lambda: len(children()) == 2 and (at == "begin" or len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2))
+        left = [{"pid": pid, "born": _birth(pid)} for pid in children()]
     finally:
         parent.kill()
         parent.wait()
-    claims = [Folder(path.parent) for path in tmp_path.glob("runs/*/manifest.json")]
-
-    def free() -> bool:
-        try:
-            for folder in claims:
-                with folder.claimed():
-                    pass
-        except KithkinError:
-            return False
-        return True
-
-    wait_until(free)
+    wait_until(lambda: not any(map(is_alive, left)))
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:

@@ -100,6 +100,31 @@ def test_the_hash_is_that_of_the_file():
     assert own.source_hash("sys:path") is None
 
 
+def test_a_file_beside_it_is_that_of_its_own_folder_and_belongs_to_the_hash():
+    for folder in "ab":
+        write(f"{folder}/net.py", "from part_own_test import WHO")
+        write(f"{folder}/part_own_test.py", f"WHO = '{folder}'")
+    assert [own.find(f"{folder}/net.py:WHO", "--model") for folder in "aba"] == ["a", "b", "a"]
+    a, b = (own.source_hash(f"{folder}/net.py:WHO") for folder in "ab")
+    assert a != b
+    assert own.source_hash("a/net.py:WHO") == a
+    own.look_again()
+    assert own.source_hash("a/net.py:WHO") == a
+
+
+@pytest.mark.parametrize("changed", ["net.py", "part_own_test.py"])
+def test_a_changed_file_is_that_of_the_next_run_and_not_of_this_one(changed: str):
+    write("net.py", "from part_own_test import WHO\nMINE = 1")
+    write("part_own_test.py", "WHO = 1")
+    before = own.find("net:MINE", "--model"), own.find("net:WHO", "--model"), own.source_hash("net:WHO")
+    assert before[:2] == (1, 1)
+    write(changed, Path(changed).read_text().replace("= 1", "= 1000"))
+    assert (own.find("net:MINE", "--model"), own.find("net:WHO", "--model"), own.source_hash("net:WHO")) == before
+    own.look_again()
+    assert own.find("net:MINE", "--model") + own.find("net:WHO", "--model") == 1001
+    assert own.source_hash("net:WHO") != before[2]
+
+
 def test_code_that_ends_python_is_named():
     write("my_net.py", "raise SystemExit(0)")
     with pytest.raises(KithkinError, match=r"importing my_net fails \(SystemExit: 0\)"):

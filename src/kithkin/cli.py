@@ -349,6 +349,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
+    own.look_again()
     try:
         _dispatch("kithkin", COMMANDS, [own.at_home(word) for word in (sys.argv[1:] if argv is None else argv)])
     except KeyboardInterrupt:

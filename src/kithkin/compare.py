@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -189,6 +190,8 @@ def begin_work(stop: Any) -> None:
     global stopped
     stopped = stop
     die_with_parent()
+    if (parent := multiprocessing.parent_process()) and parent.pid != os.getppid():
+        os._exit(1)  # it was killed before it could be asked
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for runs; a process that waits for one has nothing to save
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import importlib
@@ -9,7 +10,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Any
 from kithkin.errors import KithkinError
 
 _brought: set[str] = set()  # the files of all that was found
+_loaded: dict[str, tuple[str, list[Path]]] = {}  # of a file's module: the sha256 of what was run, and of which files
 
 
 def expanded(path: str | Path) -> Path:
@@ -71,9 +73,46 @@ def find(name: str, flag: str) -> Any:
 
 
 def source_hash(name: str) -> str | None:
-    """The sha256 of the file that holds it, where there is one."""
-    file = getattr(_import(name.rpartition(":")[0], ""), "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    """The sha256 of the file that holds it, where there is one, and of what that imports from beside it."""
+    module = _import(name.rpartition(":")[0], "")
+    if module.__name__ in _loaded:
+        return _loaded[module.__name__][0]
+    file = getattr(module, "__file__", None)
+    return _hash([Path(file)]) if file else None
+
+
+def look_again() -> None:
+    """Forget what was loaded of files that have changed since: in a notebook they are written anew between two runs."""
+    for name, (sha256, files) in list(_loaded.items()):
+        if not all(file.is_file() for file in files) or _hash(files) != sha256:
+            _forget_beside(files)
+            del sys.modules[name], _loaded[name]
+
+
+def _forget_beside(files: Iterable[Path]) -> None:
+    """Of what lies beside a file another version, or another folder's, may bear the same name."""
+    for file in files:
+        if getattr(sys.modules.get(file.stem), "__file__", None) == str(file):
+            del sys.modules[file.stem]
+
+
+def _hash(files: Iterable[Path]) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _with_those_beside(file: Path) -> list[Path]:
+    """The file, and those of its folder that it imports, which import others."""
+    files = [file]
+    for each in files:
+        try:
+            nodes = list(ast.walk(ast.parse(each.read_bytes())))
+        except SyntaxError:
+            continue  # of one that is not imported yet
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        found = [file.parent / f"{name}.py" for name in names]
+        files += [path for path in dict.fromkeys(found) if path.is_file() and path not in files]
+    return files
 
 
 def _file_of(module: str) -> Path | None:
@@ -119,9 +158,12 @@ def blamed(e: BaseException) -> BaseException:
 
 def _load(file: Path) -> ModuleType:
     """The module of a file, once."""
-    name = f"{file.stem} of {file.parent}"  # no other module's name: two folders may each have a net.py
+    name = f"{file.stem} of {file.parent}"  # no other module's name: two folders may each have a net.py,
     if name in sys.modules:
         return sys.modules[name]
+    for _, (first, *others) in _loaded.values():
+        if first.parent != file.parent:
+            _forget_beside(others)  # and a part.py beside it
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec
     assert spec.loader
@@ -131,6 +173,8 @@ def _load(file: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    files = _with_those_beside(file)
+    _loaded[name] = _hash(files), files
     return module
 
 

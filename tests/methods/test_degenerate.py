@@ -37,7 +37,6 @@ def test_fedprox_without_pull_is_fedavg():
     fedavg = method_of("fixavg", normed)
     a, b = simulate(fedavg, THREE, normed, COHORTS), simulate(fedprox(fedavg, 0.0), THREE, normed, COHORTS)
     assert torch.equal(a.server.w, b.server.w)
-    assert same(own_models(a), own_models(b))
 
 
 def test_fedprox_with_a_pull_is_not_fedavg_and_stays_nearer_to_the_start():

@@ -125,7 +125,8 @@ def test_a_round_of_two_clients_by_hand(name, changes, recipe, numbers, server, 
         assert reply.loss == k
         labelled_only = name.endswith("-sl")
         assert reply.examples == (1 if labelled_only else [2, 6][k])
-        assert reply.state.w.tolist() == (W0 + 4.0 * (k + 1)).tolist()
+        own = numbers < 7 or name == "pfedme"  # where all is shared, nothing of the client's is ever read
+        assert reply.state.w is None if not own else reply.state.w.tolist() == (W0 + 4.0 * (k + 1)).tolist()
 
     assert [asker(fit) for fit in fake.fits] == [0, 1]
     for fit, of in zip(fake.fits, CLIENTS, strict=True):

@@ -127,6 +127,28 @@ def test_a_network_of_ones_own_gives_the_references_answers(compute: Graphs):
     torch.testing.assert_close(mine[2], theirs[2], rtol=0, atol=1e-5)
 
 
+class Still(torch.nn.Module):
+    """With a layer that is held still, and one that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = torch.nn.Linear(64, 16).requires_grad_(False)
+        self.unused = torch.nn.Linear(3, 3)
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.frozen(x.flatten(1)).relu())
+
+
+def test_what_a_network_holds_still_or_leaves_unused_stays_as_it_is(compute: Graphs):
+    w = initial_vector(Still, 0)
+    job = Fit(w, Lesson(IMAGES, ROWS[:40], ROWS[:40] % 10, ROWS[:0]), RECIPES["weighted"], 0)
+    mine, theirs = Graphs(Still, CPU, 10, bf16=False).work([job])[0].w, Eager(Still, CPU).work([job])[0].w
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
+    moved = int((mine != w).sum())
+    assert 0 < moved <= 16 * 10 + 10
+
+
 def test_a_new_kind_of_step_is_rehearsed_from_the_head_of_the_tape(compute: Graphs, monkeypatch: pytest.MonkeyPatch):
     """Wherever the last fit left the counter: the tape may end there."""
     found: list[int] = []

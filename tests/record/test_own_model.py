@@ -259,6 +259,60 @@ METHOD = {entry}
     assert not Path("run/metrics.jsonl").read_text()
 
 
+LISTED = """
+from dataclasses import dataclass
+from pathlib import Path
+from kithkin.methods import METHODS, AvgSettings, Entry
+
+@dataclass(frozen=True)
+class Stepped(AvgSettings):
+    rates: tuple[float, ...] = (1.0, 0.5)
+
+@dataclass(frozen=True)
+class Filed(AvgSettings):
+    file: Path = Path("x")
+
+def make(settings, at):
+    assert settings.rates + () == (1.0, 0.5)
+    return METHODS["fixavg"].make(settings, at)
+
+STEPPED = Entry("", Stepped(), make)
+FILED = Entry("", Filed(), METHODS["fixavg"].make)
+"""
+
+
+def test_a_tuple_among_the_settings_is_one_again_after_a_resume_and_what_no_manifest_can_hold_is_refused():
+    Path("listed.py").write_text(LISTED)
+    whole = do(method="listed:STEPPED", threshold=0.1, out="run")
+    whole.folder.joinpath("summary.json").unlink()
+    assert resume(whole.folder).clients == whole.clients
+    with pytest.raises(KithkinError, match="a setting of listed:FILED can stand in no manifest"):
+        do(method="listed:FILED", out="filed")
+    assert not Path("filed").exists()
+
+
+def test_what_was_done_before_ones_own_code_failed_is_kept():
+    Path("failing.py").write_text("""
+from dataclasses import replace
+from pathlib import Path
+from kithkin.methods import METHODS, Entry, FedAvg
+
+class Failing(FedAvg):
+    def merge(self, server, replies, round):
+        assert round < 3 or Path("mended").exists()
+        return super().merge(server, replies, round)
+
+METHOD = Entry("", METHODS["fixavg"].settings, lambda s, at: Failing(**vars(METHODS["fixavg"].make(s, at))),
+               states=METHODS["fixavg"].states)
+""")
+    with pytest.raises(AssertionError):
+        do(method="failing:METHOD", threshold=0.1, out="run", checkpoint_every=0)
+    Path("mended").touch()
+    heard = Heard()
+    resume(Path("run"), heard)
+    assert heard.already == 2
+
+
 def test_a_cell_of_ones_own_method_reaches_a_process_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch):
     cell = Cell(*settle({"method": "momentum:FEDAVGM", "push": 0.3}), Path("x"))
     sent = pickle.dumps(cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -28,6 +28,11 @@ from kithkin.record.pack import pack, unpack
 @dataclass(frozen=True)
 class Stranger:
     x: int
+
+
+class Line(NamedTuple):
+    x: int
+    y: int
 
 
 def there_and_back(value: Any) -> Any:
@@ -97,7 +102,16 @@ def test_a_class_that_is_not_listed_is_not_made():
 
 
 @pytest.mark.parametrize(
-    ("value", "what"), [(object(), "object"), ({1, 2}, "set"), (b"bytes", "bytes"), (1j, "complex"), ({1: 2}, "dict whose")]
+    ("value", "what"),
+    [
+        (object(), "object"),
+        ({1, 2}, "set"),
+        (b"bytes", "bytes"),
+        (1j, "complex"),
+        ({1: 2}, "dict whose"),
+        ([1], "list"),
+        (Line(1, 2), "Line"),
+    ],
 )
 def test_what_would_not_come_back_is_refused_when_packing(value: Any, what: str):
     with pytest.raises(KithkinError, match=f"holds a {what}"):

@@ -282,6 +282,22 @@ def test_a_run_is_judged_by_rounds_of_its_method_alone(tmp_path: Path, monkeypat
     assert [result.summary[name] for name in ("best_val_round", "test_at_best_val", "best_test")] == [4, last, last]
 
 
+def test_what_a_run_leaves_that_was_killed_before_its_manifest_is_no_hindrance(tmp_path: Path):
+    out = tmp_path / "run"
+    out.mkdir()
+    for left in (".lock", ".manifest.json.123.draft"):
+        (out / left).touch()
+    kithkin.run(out=out, **flags("local", rounds=1))
+    assert sorted(p.name for p in out.iterdir() if p.name.startswith(".")) == []
+
+
+@pytest.mark.parametrize("foreign", ["[]", "3", "null"])
+def test_a_manifest_that_is_no_object_is_named(tmp_path: Path, foreign: str):
+    (tmp_path / "manifest.json").write_text(foreign)
+    with pytest.raises(KithkinError, match=r"manifest.json cannot be read: it is no object"):
+        kithkin.resume(tmp_path)
+
+
 def test_a_lock_that_its_owner_took_away_as_we_came_is_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kithkin.record.folder.fcntl.lockf", lambda *_: (tmp_path / ".lock").unlink())
     with pytest.raises(KithkinError, match="Another process is at work"), Folder(tmp_path).claimed():

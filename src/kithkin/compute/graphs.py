@@ -155,7 +155,9 @@ class Lane:
         for inner in range(recipe.inner_steps):
             loss = step_loss(self.net, recipe, seen, self.mu)
             parameters = self.net.parameters
-            grads = [_like(g, p) for g, p in zip(torch.autograd.grad(loss, parameters), parameters, strict=True)]
+            free = [p for p in parameters if p.requires_grad]  # all, but where a network of one's own holds some still
+            found = iter(torch.autograd.grad(loss, free, allow_unused=True, materialize_grads=True))
+            grads = [_like(next(found), p) if p.requires_grad else torch.zeros_like(p) for p in parameters]
             with torch.no_grad():
                 self.total += loss.detach()
                 if self.descent:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -230,6 +230,15 @@ def entry_of(name: str) -> Entry:
     return METHODS[name]
 
 
+def settings_from(method: str, saved: Mapping[str, Any]) -> Any:
+    """A method's settings as a manifest has them: JSON knows no tuples."""
+
+    def back(value: Any) -> Any:
+        return tuple(back(each) for each in cast(list[Any], value)) if isinstance(value, list) else value
+
+    return type(entry_of(method).settings)(**{name: back(value) for name, value in saved.items()})
+
+
 def method_for(
     config: RunConfig,
     settings: Any,
@@ -268,5 +277,6 @@ __all__ = [
     "entry_of",
     "method_for",
     "sees_all_labels",
+    "settings_from",
     "suited",
 ]

@@ -27,7 +27,7 @@ class Global:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """A client: its model after its last visit, of which the numbers that are not shared are its own."""
+    """A client: its model after its last visit, where it has numbers of its own, and pFedMe's in any case."""
 
     w: Tensor | None = None
     round: int = 0
@@ -73,7 +73,8 @@ class FedAvg:
         upload = replace(parcel, cause="upload", client=client.number, w=fitted.anchor if self.moreau else fitted.w)
         if brief.round > self.share_all_until:
             upload = replace(upload, size=self.numbers)
-        return Reply(Own(fitted.w, brief.round), (upload,), self.examples(client), loss=fitted.loss, labels=labels)
+        kept = fitted.w if self.moreau or not self.shares_all else None
+        return Reply(Own(kept, brief.round), (upload,), self.examples(client), loss=fitted.loss, labels=labels)
 
     def combine(self, w: Tensor, state: Own) -> Tensor:
         """The global model, with the client's own numbers, if it has any yet, where nothing is shared."""

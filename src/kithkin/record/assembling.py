@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -189,6 +190,11 @@ def sizes_of(share: Share) -> dict[str, Any]:
 def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None) -> Federation:
     """Load, deal, and set up every client."""
     entry_of(config.method)  # a wrong name is told before any data is read
+    try:
+        json.dumps(asdict(settings))
+    except TypeError as e:
+        problem = f"--method: a setting of {own.short(config.method)} can stand in no manifest ({e})."
+        raise KithkinError(problem, "Let settings be numbers, words, and tuples of these.") from None
     config = in_full(config)
     device = pick_device(config.device)
     dataset = load(config.data, config.data_folder) if dataset is None else dataset

@@ -83,7 +83,8 @@ class Folder:
         """Make it, refusing one that has anything in it."""
         with disk_errors(self.path, "Give another --out."):
             self.path.mkdir(parents=True, exist_ok=True)
-            used = next(self.path.iterdir(), None)
+            left = {".lock", ".draft"}  # by a process that was killed before it had a manifest
+            used = any(p.name not in left and p.suffix not in left for p in self.path.iterdir())
             with tempfile.NamedTemporaryFile(dir=self.path):
                 pass
         if used:
@@ -119,7 +120,10 @@ class Folder:
 
     def read_manifest(self) -> dict[str, Any]:
         try:
-            return json.loads(self.manifest.read_text(encoding="utf-8"))
+            manifest = json.loads(self.manifest.read_text(encoding="utf-8"))
+            if not isinstance(manifest, dict):
+                raise ValueError("it is no object")
+            return manifest
         except (FileNotFoundError, NotADirectoryError):
             remedy = "Name the folder given to --out, or, of a site that was evaluated, its state/run-..."
             raise KithkinError(f"{self.path} is no run: it has no manifest.json.", remedy) from None

@@ -27,7 +27,7 @@ def pack(value: Any, tensors: dict[str, Tensor], names: dict[int, str] | None = 
     if is_dataclass(value) and not isinstance(value, type):
         parts = {f.name: pack(getattr(value, f.name), tensors, names) for f in fields(value)}
         return {"class": type(value).__name__, "fields": parts}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple) and type(value) is tuple:  # a list, or a tuple with names, would come back as another thing
         return [pack(v, tensors, names) for v in value]
     if isinstance(value, dict) and all(isinstance(k, str) for k in value):  # JSON would make words of other keys
         return {"dict": {k: pack(v, tensors, names) for k, v in value.items()}}
@@ -38,7 +38,7 @@ def pack(value: Any, tensors: dict[str, Tensor], names: dict[int, str] | None = 
 
 
 def unpack(packed: Any, tensors: dict[str, Tensor], classes: Iterable[type]) -> Any:
-    """What `pack` was given (lists come back as tuples)."""
+    """What `pack` was given."""
     known = {c.__name__: c for c in classes}
 
     def back(value: Any) -> Any:

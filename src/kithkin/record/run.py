@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from kithkin.federation import (
     paper_costs,
     play,
 )
-from kithkin.methods import check, entry_of
+from kithkin.methods import check, entry_of, settings_from
 from kithkin.methods.fedavg import rounds_before
 from kithkin.methods.um_plus import pool_in, um_in
 from kithkin.record import checkpoint
@@ -130,19 +131,19 @@ def resume(
     display = display or Quiet()
     folder = Folder(path)
     manifest = folder.read_manifest()
-    if isinstance(manifest, dict) and "newcomer" in manifest:
+    if "newcomer" in manifest:
         raise KithkinError(f"{path} is a newcomer's, who has joined already.", "Use it with `kithkin predict`.")
-    if isinstance(manifest, dict) and "site" in manifest:
+    if "site" in manifest:
         raise KithkinError(f"{path} is a site's.", "It goes on with `kithkin site join`.")
     if folder.summary.exists():
         display.say(f"{path} is finished.")
         return read_result(folder)
-    if isinstance(manifest, dict) and "terms" in manifest:
+    if "terms" in manifest:
         raise KithkinError(f"The clients of {path} are elsewhere.", "Go on with it by `kithkin federation start`.")
     try:
         elsewhere = {name: value for name, value in (where or {}).items() if value is not None}
         config = from_json({**manifest["config"], **elsewhere}).checked()
-        settings = type(entry_of(config.method).settings)(**manifest["settings"])
+        settings = settings_from(config.method, manifest["settings"])
         check(settings, some(config.clients))
         split_hash = manifest["split_hash"]
     except (KeyError, TypeError, AttributeError, AssertionError) as e:
@@ -244,7 +245,12 @@ def go_on(
         if isinstance(e, KeyboardInterrupt):
             display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
         raise
-    except torch.OutOfMemoryError as e:
+    except Exception as e:
+        if world.round > pace.saved:
+            with suppress(Exception):  # what broke the run is told, not what that did to the disk or the device
+                pace.save(folder, world)
+        if not isinstance(e, torch.OutOfMemoryError):
+            raise
         remedy = "Begin anew with a smaller --width or --batch-size, or fewer --clients."
         if config.pool == "device":
             remedy = f"Go on with `kithkin resume {folder.path} --pool host`. {remedy[:-1]}, if that is not enough."

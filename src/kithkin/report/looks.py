@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kithkin.config import from_json
 from kithkin.errors import KithkinError
-from kithkin.methods import entry_of
+from kithkin.methods import settings_from
 from kithkin.own import is_own
 from kithkin.record import Folder
 from kithkin.record.assembling import Federation, assemble, must_be_same
@@ -53,7 +53,7 @@ def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: 
 def assembled(manifest: dict[str, Any]) -> Federation:
     """The federation of a run, on the best device here."""
     config = from_json(manifest["config"])
-    settings = type(entry_of(config.method).settings)(**manifest["settings"])
+    settings = settings_from(config.method, manifest["settings"])
     return assemble(replace(config, device="auto", compute="eager", pool="device"), settings)
 
 

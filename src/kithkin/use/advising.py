@@ -21,7 +21,7 @@ from kithkin.data.picture import any_names
 from kithkin.data.sources import is_official
 from kithkin.data.split import split_of
 from kithkin.errors import KithkinError
-from kithkin.methods import entry_of, sees_all_labels
+from kithkin.methods import sees_all_labels, settings_from
 from kithkin.record.assembling import fingerprint_of, must_be_same
 from kithkin.record.looks import hidden_features
 from kithkin.use.loading import LoadedClient
@@ -44,7 +44,7 @@ def own_pictures(client: LoadedClient) -> tuple[list[str], np.ndarray]:
     run, config = client.run, client.run.config
     if "split_hash" not in run.manifest:  # a newcomer's, or a site's
         raise KithkinError(f"{run.folder.path} has no split of its own.", "Name the pictures to choose from after it.")
-    if sees_all_labels(type(entry_of(config.method).settings)(**run.manifest["settings"])):
+    if sees_all_labels(settings_from(config.method, run.manifest["settings"])):
         raise KithkinError(f"{config.method} knows all labels: nothing is left to label.", "Name pictures to choose from.")
     dataset = load_data(config.data, config.data_folder)
     split = split_of(dataset, len(run.models.clients), config.alpha, config.seed, config.label_ratio)

@@ -27,7 +27,7 @@ from kithkin.data.split import label_some
 from kithkin.disk import disk_errors, write_json, write_text, write_whole
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
-from kithkin.methods import METHODS, Client, entry_of, method_for
+from kithkin.methods import METHODS, Client, method_for, settings_from
 from kithkin.methods.base import SERVER, Brief, Method, Parcel
 from kithkin.methods.um import Pool, Um, UmState, held
 from kithkin.methods.um_plus import Commons, PlusState, UmPlus
@@ -122,7 +122,7 @@ def join(
     client = Client(number, images, labelled, labels[labelled], unlabelled, config.seed)
 
     network, w0 = anatomy_of(run.build, run.picture, len(run.classes)), initial_vector(run.build, config.seed).to(device)
-    settings = type(entry_of(config.method).settings)(**run.manifest["settings"])
+    settings = settings_from(config.method, run.manifest["settings"])
     method = method_for(config, settings, network, dataset.flip, device)
     lonely = replace(METHODS["local"].settings, warmup_epochs=settings.warmup_epochs)
     local = method_for(replace(config, method="local"), lonely, network, dataset.flip, device)
