@@ -457,6 +457,8 @@ def test_a_terminal_of_80_columns_shows_all_figures(monkeypatch: pytest.MonkeyPa
 def test_flags_mean_one_thing_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = ["--jobs", "1", "--out", str(tmp_path / "runs")]
     assert "None of local takes --helpers here" in told(capsys, "--methods", "local", *SMALL, "--helpers", "4", *out)
+    unheeded = ["--methods", "local", "fedavg-sl", *SMALL, "--threshold", "0.5", *out]
+    assert "None of local, fedavg-sl takes --threshold here" in told(capsys, *unheeded)
     said = told(capsys, "--methods", "fixprox", "mix", "pfedme", *SMALL, "--prox", "0.1", *out)
     assert "--prox is lambda to pfedme and mu to fixprox, mix" in said
     assert not (tmp_path / "runs").exists()

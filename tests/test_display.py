@@ -162,10 +162,11 @@ def test_a_reader_that_went_away_does_not_end_a_run(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_no_figure_of_a_running_line_is_cut(width: int):
+@pytest.mark.parametrize("data", ["digits", "/home/alice/projects/retina/data/scans.npz"])
+def test_no_figure_of_a_running_line_is_cut(width: int, data: str):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     live = Live(console, "")
-    live.start(CONFIG, 0, "eager on cpu")
+    live.start(RunConfig(method="um", data=data, rounds=8), 0, "eager on cpu")
     live.round(LINE, 19_500_000)
     live.tick(1, 3)
     live.stop()

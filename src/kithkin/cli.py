@@ -8,10 +8,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import field, fields, make_dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import signature, unwrap
+from inspect import Parameter, signature, unwrap
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -26,6 +27,7 @@ from kithkin import own
 from kithkin.config import SAID, Alpha, Engine, Pool, RunConfig, bad, some
 from kithkin.errors import KithkinError, unknown
 from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
+from kithkin.processes import Ended, ending_softly
 
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
 DEMO |= {"eval_every": 10, "device": "cpu"}
@@ -93,9 +95,13 @@ def _compare(argv: Sequence[str]) -> None:
     set_here = {k: v for k, v in vars(args.own).items() if v is not None}
 
     def settings_of(method: str) -> set[str]:
-        """Those that it takes here: a method that is given all labels keeps them."""
+        """Those that it takes here: a method that is given all labels keeps them, and FixMatch's are for FixMatch."""
         usual = entry_of(method).settings
-        return {f.name for f in fields(usual)} - ({"objective"} if sees_all_labels(usual) else set())
+        objective = getattr(usual, "objective", None)
+        if not sees_all_labels(usual):
+            objective = objective and set_here.get("objective", objective)
+        needless = {"threshold", "lambda_u"} if objective not in (None, "fixmatch") else set[str]()
+        return {f.name for f in fields(usual)} - needless - ({"objective"} if sees_all_labels(usual) else set())
 
     for name in set_here:
         takers = [method for method in args.methods if name in settings_of(method)]
@@ -292,7 +298,8 @@ def _tyro(prog: str, function: Callable[..., Any]) -> Callable[[Sequence[str]], 
     def command(argv: Sequence[str]) -> Any:
         plain = unwrap(function)
         hints = get_type_hints(plain, include_extras=True)
-        unsaid = [name for name, parameter in signature(plain).parameters.items() if parameter.default in (None, "", ())]
+        empty = (None, "", (), Parameter.empty)
+        unsaid = [name for name, parameter in signature(plain).parameters.items() if parameter.default in empty]
         plain.__annotations__ = hints | {name: Annotated[hints[name], SAID] for name in unsaid}
         return tyro.cli(function, prog=prog, args=argv, config=(*FLAT, tyro.conf.PositionalRequiredArgs))
 
@@ -345,15 +352,20 @@ def _dispatch(prog: str, commands: dict[str, Callable[[Sequence[str]], None]], a
     commands[argv[0]](argv[1:])
 
 
+LONG = ("run", "resume", "compare", "demo", "paper")  # what they have done is saved when they are stopped
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     own.look_again()
     try:
-        _dispatch("kithkin", COMMANDS, [own.at_home(word) for word in (sys.argv[1:] if argv is None else argv)])
-    except KeyboardInterrupt:
-        sys.exit(130)
+        words = [own.at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
+        with ending_softly() if words[:1] and words[0] in LONG else nullcontext():
+            _dispatch("kithkin", COMMANDS, words)
+    except KeyboardInterrupt as e:
+        sys.exit(e.code if isinstance(e, Ended) else 130)
     except BrokenPipeError:  # whoever read our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as e:

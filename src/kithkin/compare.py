@@ -33,7 +33,7 @@ from kithkin.disk import disk_errors
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
-from kithkin.processes import die_with_parent
+from kithkin.processes import Ended, die_with_parent, ending_softly
 from kithkin.record import Folder, Result, resume, run
 from kithkin.record.assembling import fingerprint_of, in_full, sources
 from kithkin.record.run import Quiet, folder_name
@@ -97,7 +97,9 @@ def check_same(cell: Cell) -> None:
     config = in_full(cell.config)
     wanted = json.loads(json.dumps({**as_json(config), **asdict(cell.settings)}))  # as a manifest holds it
     usual = {**as_json(RunConfig()), **asdict(entry_of(config.method).settings)}  # of what is newer than the run
-    differs = sorted(k for k in wanted if k not in ("data_folder", *WHERE) and found.get(k, usual[k]) != wanted[k])
+    differs = sorted(
+        k for k in wanted if k not in ("data_folder", "checkpoint_every", *WHERE) and found.get(k, usual[k]) != wanted[k]
+    )
     if differs:
         problem = f"{cell.folder} holds a run with another {', '.join(differs)}."
         raise KithkinError(problem, "Nothing was run. Give the same flags and data, or another --out.")
@@ -129,12 +131,12 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
     for cell in cells:
         check_same(cell)
     results: dict[int, Result] = {}
-    broken: dict[int, KithkinError] = {}
+    broken: dict[int, Exception] = {}
     if jobs <= 1 or len(cells) == 1:
         for i, cell in enumerate(cells):
             try:
                 results[i] = blaming(cell, quiet)
-            except KithkinError as e:
+            except Exception as e:
                 broken[i] = e
         return _told(cells, results, broken)
     context = multiprocessing.get_context("spawn")
@@ -155,7 +157,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
                 except BrokenProcessPool:
                     remedy = "If memory is short, give fewer --jobs; the same command goes on where it was."
                     raise KithkinError("A process that did runs was killed.", remedy) from None
-                except KithkinError as e:
+                except Exception as e:
                     broken[i] = e
                 got = f"{results[i].summary['test_at_best_val']:.3f}" if i in results else "broke off"
                 progress.update(task, advance=1, last=f"{cells[i].folder.name}: {got}")
@@ -166,10 +168,14 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
     return _told(cells, results, broken)
 
 
-def _told(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, KithkinError]) -> tuple[list[Result], list[str]]:
+def _told(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, Exception]) -> tuple[list[Result], list[str]]:
     if not results:
         raise broken[0]
-    return [results[i] for i in sorted(results)], [f"{cells[i].folder}: {broken[i]}" for i in sorted(broken)]
+
+    def what(e: Exception) -> str:
+        return str(e) if isinstance(e, KithkinError) else f"{own.told(e)}. `kithkin resume` of this one shows where."
+
+    return [results[i] for i in sorted(results)], [f"{cells[i].folder}: {what(broken[i])}" for i in sorted(broken)]
 
 
 stopped: Any = None  # in a process of a comparison: whether the others have stopped
@@ -201,9 +207,12 @@ def work(cell: Cell) -> Result:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if stopped.is_set():
             raise KeyboardInterrupt
-        return blaming(cell, quiet=True, one_thread=True)
-    except KeyboardInterrupt:
+        with ending_softly():
+            return blaming(cell, quiet=True, one_thread=True)
+    except KeyboardInterrupt as e:
         stopped.set()
+        if isinstance(e, Ended):
+            os._exit(e.code)  # whoever asked waits for this process
         raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

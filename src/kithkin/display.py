@@ -63,7 +63,7 @@ class Live:
         self.progress = Progress(*columns, console=console)
 
     def start(self, config: RunConfig, already: int, machine: str) -> None:
-        name = self.title or f"{short(config.method)} on {config.data}"
+        name = self.title or name_of(config)
         self.figures = WARMING if already < 0 else "starting"
         self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=self.figures)
         self.progress.start()
@@ -83,6 +83,11 @@ class Live:
         self.progress.stop()
 
 
+def name_of(config: RunConfig) -> str:
+    """What a line has room for: of one's own data the last part of the path."""
+    return f"{short(config.method)} on {Path(config.data).name or config.data}"
+
+
 class Lines:
     """One line a round, with the time left."""
 
@@ -91,7 +96,7 @@ class Lines:
         self.last: dict[str, Any] = {}
 
     def start(self, config: RunConfig, already: int, machine: str) -> None:
-        self.title = self.title or f"{short(config.method)} on {config.data}"
+        self.title = self.title or name_of(config)
         self.rounds = config.rounds or 0
         self.already = max(0, already)
         self.began = time.monotonic()

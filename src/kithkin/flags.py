@@ -53,6 +53,9 @@ def _plain(name: str, value: Any) -> Any:
         raise KithkinError(f"The {name} is given as {type(value).__name__}, not by name.", remedy)
     if name == "data" and isinstance(value, Path):
         return str(value)
+    if name == "data" and not isinstance(value, str | int | float | None):
+        remedy = "Save its pictures as npz or in a folder, and name that (docs/own-data.md)."
+        raise KithkinError(f"The data is given as {type(value).__name__}, not by name.", remedy)
     return value.item() if isinstance(value, np.generic) else value
 
 

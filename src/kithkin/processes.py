@@ -6,7 +6,9 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,34 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         PR_SET_PDEATHSIG = 1
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Ended(KeyboardInterrupt):
+    """Asked to end by another signal than Ctrl-C's."""
+
+    def __init__(self, number: int) -> None:
+        self.code = 128 + number  # as a shell tells it
+
+
+@contextmanager
+def ending_softly() -> Generator[None, None, None]:
+    """SIGTERM (a batch system's, `docker stop`) and SIGHUP (a closed terminal) end what goes on here as Ctrl-C does.
+
+    Not where they are ignored, as below nohup, or handled already.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise Ended(number)
+
+    here = threading.current_thread() is threading.main_thread()
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if here and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def this_process() -> dict[str, Any]:

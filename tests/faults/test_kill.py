@@ -38,13 +38,15 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(whole: Whole, tmp_pa
     assert len(checkpoints(out)) == 2
 
 
-def test_ctrl_c_saves_the_last_finished_round_says_how_to_go_on_and_ends_with_130(whole: Whole, tmp_path: Path):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_saves_the_last_finished_round_and_says_how_to_go_on(whole: Whole, tmp_path: Path, how: signal.Signals):
+    """Ctrl-C, a batch system's, and that of a terminal that is closed."""
     out = tmp_path / "run"
     process = spawn(argv("um", out, rounds=8, checkpoint_every=0), CTRL_C_WORKS + waits_in_round(8, tmp_path / "never"))
     wait_for_lines(out / "metrics.jsonl", 2, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     code, _, err = finished(process)
-    assert code == 130, err
+    assert code == 128 + how, err
     assert "Traceback" not in err
     said = re.fullmatch(r"Stopped after round (\d)\. Go on with `kithkin resume (.+)`\.", err.splitlines()[-1])
     assert said, err
@@ -62,16 +64,17 @@ def test_ctrl_c_saves_the_last_finished_round_says_how_to_go_on_and_ends_with_13
     assert_same_run(out, whole("um", **LONG))
 
 
-def test_an_interrupt_that_reaches_a_comparison_alone_stops_and_saves_its_runs(tmp_path: Path):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_reaches_a_comparison_alone_stops_and_saves_its_runs(tmp_path: Path, how: signal.Signals):
     run = argv("um", tmp_path, rounds=10_000, eval_every=10_000, checkpoint_every=0)
     at = run.index("--method")
     words = ["compare", "--methods", "um", "local", "--jobs", "2", *run[1:at], *run[at + 2 :]]
     process = spawn(words, CTRL_C_WORKS)
     for run in (runs := [tmp_path / f"{method}-a0.5-s0" for method in ("um", "local")]):
         wait_for_lines(run / "metrics.jsonl", 2, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     code, _, err = finished(process)
-    assert code == 130, err
+    assert code == 128 + how, err
     assert "Traceback" not in err
     for run in runs:
         assert len(checkpoints(run)) == 1

@@ -291,6 +291,44 @@ def test_a_tuple_among_the_settings_is_one_again_after_a_resume_and_what_no_mani
     assert not Path("filed").exists()
 
 
+FORGETS = """
+from kithkin.methods import METHODS, Entry, FedAvg
+
+class Forgets(FedAvg):
+    def merge(self, server, replies, round):
+        super().merge(server, replies, round)
+
+class Breaks(FedAvg):
+    def merge(self, server, replies, round):
+        return super().merge(server, replies, round).w  # no state of FedAvg's
+
+def of(kind):
+    entry = METHODS["fixavg"]
+    return Entry("", entry.settings, lambda s, at: kind(**vars(entry.make(s, at))))
+
+FORGETS, BREAKS = of(Forgets), of(Breaks)
+"""
+
+
+def test_a_merge_that_forgets_its_return_is_told():
+    Path("forgets.py").write_text(FORGETS)
+    with pytest.raises(KithkinError, match="`merge` gives nothing"):
+        do(method="forgets:FORGETS", threshold=0.1, out="run")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_fault_that_nobody_foresaw_costs_a_comparison_no_other_run(jobs: int, capsys: pytest.CaptureFixture[str]):
+    Path("forgets.py").write_text(FORGETS)
+    words = f"compare --methods forgets:BREAKS fixavg --threshold 0.1 --out both {TINY} --model nets:net --quiet --jobs {jobs}"
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 of 2 runs broke off" in said
+    assert "AttributeError" in said
+    assert "`kithkin resume` of this one shows where" in said
+    assert "| fixavg | 0.5 |" in Path("both/table.md").read_text()
+
+
 def test_what_was_done_before_ones_own_code_failed_is_kept():
     Path("failing.py").write_text("""
 from dataclasses import replace

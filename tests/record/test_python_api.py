@@ -108,6 +108,12 @@ def test_what_is_given_itself_and_not_by_name_is_refused(tmp_path: Path, what: s
     assert f"{what}='file.py:NAME'" in caught.value.remedy
 
 
+def test_data_that_is_given_itself_is_told_in_one_line(tmp_path: Path):
+    with pytest.raises(KithkinError, match="The data is given as ndarray, not by name") as caught:
+        kithkin.run(tmp_path / "run", data=np.zeros((500, 8, 8)))
+    assert len(str(caught.value)) < 200
+
+
 def test_another_methods_setting_is_refused(tmp_path: Path):
     with pytest.raises(KithkinError, match="'helpers'"):
         kithkin.run(tmp_path / "run", method="fixavg", helpers=3)

@@ -57,7 +57,8 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_nothing_had_been(whole: Whole, tm
     heard = Heard()
     out = break_off(tmp_path / "run", method, number, heard)
     done = max(0, number - 1)
-    assert heard.said == [f"Stopped after round {done}. Go on with `kithkin resume {out}`."]
+    where = f"after round {done}" if number else "in the warm-up, which begins anew"
+    assert heard.said == [f"Stopped {where}. Go on with `kithkin resume {out}`."]
     assert heard.stopped
     assert len(lines(out / "metrics.jsonl")) == done
     assert not (out / "summary.json").exists()

@@ -247,6 +247,7 @@ def test_any_file_may_be_missing_empty_or_foreign(broken: Path, name: str):
             (broken / name).write_text(content)
         data = gather([broken])
         embedded(page(data))
+        assert not [r for r in data["runs"][0]["remarks"] if "another split" in r], "the data is as it was"
         if content is not None and content[:1] not in ("", "{"):
             assert [r for r in data["runs"][0]["remarks"] if name in r]
 
@@ -289,7 +290,11 @@ def test_client_names_that_are_none_are_left_out(broken: Path):
 
 
 def test_unasked_one_run_of_each_method_is_looked_at():
-    runs = [{"method": m, "seed": s, "finished": s < 2, "machine": {}} for m in ("um", "local") for s in (0, 1, 2)]
+    runs = [
+        {"method": m, "seed": s, "finished": s < 2, "config": {"seed": s}, "machine": {}}
+        for m in ("um", "local")
+        for s in (0, 1, 2)
+    ]
     assert {(run["method"], run["seed"]) for run in runs_to_ask(runs, None)} == {("um", 0), ("local", 0)}
     assert len(runs_to_ask(runs, True)) == 4
     assert runs_to_ask(runs, False) == []

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kithkin import rng
+from kithkin.errors import KithkinError
 from kithkin.federation.courier import Courier, diverged, expect
 from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Labels, Method
@@ -56,7 +57,12 @@ def play(method: Method, courier: Courier, world: World, trained: set[int]) -> t
     _check_losses({k: reply.loss for k, reply in replies.items() if reply.loss is not None}, t)
     states = tuple(replies[k].state if k in replies else state for k, state in enumerate(world.states))
     labels = {k: reply.labels for k, reply in replies.items() if reply.labels}
-    return World(t, method.merge(world.server, replies, t), states, world.ledger.add(courier.bill())), labels
+    server = method.merge(world.server, replies, t)
+    if server is None:
+        raise KithkinError(
+            "The method's `merge` gives nothing.", "Let it return the server's next state (docs/write-a-method.md)."
+        )
+    return World(t, server, states, world.ledger.add(courier.bill())), labels
 
 
 def _check_losses(losses: dict[int, Tensor], t: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from kithkin.config import bad, check_kinds
+from kithkin.config import SAID, bad, check_kinds
 from kithkin.errors import KithkinError
 from kithkin.helpers import Terms
 
@@ -101,7 +101,7 @@ class PerSettings(AvgSettings):
 class LgSettings(AvgSettings):
     global_layers: int = 1
     """How many of the last layers are shared."""
-    fedavg_rounds: int | None = None
+    fedavg_rounds: Annotated[int | None, SAID] = None
     """Rounds of plain FedAvg before; left out, a quarter of the rounds."""
     reverse: bool = False
     """Share the body and keep the head, as the authors' CIFAR code does."""

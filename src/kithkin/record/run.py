@@ -215,6 +215,8 @@ def go_on(
                 checkpoint.check(after, checkpoint.classes_of(config.method))
             if t == 0:
                 world = after
+                if pace.is_time(world):
+                    pace.save(folder, world)
                 continue
             line: dict[str, Any] = {"round": t, "val_mean": None, "test_mean": None, "test_var": None}
             if is_evaluated(t, config):
@@ -243,7 +245,8 @@ def go_on(
         if world.round > pace.saved:
             pace.save(folder, world)
         if isinstance(e, KeyboardInterrupt):
-            display.say(f"Stopped after round {max(0, world.round)}. Go on with `kithkin resume {folder.path}`.")
+            where = f"after round {world.round}" if world.round >= 0 else "in the warm-up, which begins anew"
+            display.say(f"Stopped {where}. Go on with `kithkin resume {folder.path}`.")
         raise
     except Exception as e:
         if world.round > pace.saved:

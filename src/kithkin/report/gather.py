@@ -68,7 +68,7 @@ def gather(paths: Sequence[Path], models: bool | None = False, say: Callable[[st
 
 def runs_to_ask(runs: list[dict[str, Any]], models: bool | None) -> list[dict[str, Any]]:
     """Runs whose models are looked at: all that are finished, or, unasked, the first of each method, since it takes seconds."""
-    finished = [run for run in runs if run["finished"] and run["machine"].get("device") != "network"]
+    finished = [run for run in runs if run["finished"] and run["config"] and run["machine"].get("device") != "network"]
     if models is None:
         return list({run["method"]: run for run in reversed(finished)}.values())
     return finished if models else []

@@ -27,7 +27,7 @@ function overview() {
     one ? tiles(run) : h("div", { class: "card", id: "headline" }, means && standings(rowsOfGroups()),
       means ? h("details", {}, h("summary", {}, "Every run by itself"), standings(rowsOfRuns())) : standings(rowsOfRuns()),
       h("p", { class: "note" }, "Accuracy is that of each client's own model on its own test pictures, at the round of best mean "
-        + `validation accuracy${means ? " (± standard deviation over seeds)" : ""}. Harmed: clients that end more than `
+        + `validation accuracy${means ? " (± standard deviation over seeds)" : ""}. Harmed: clients that are then more than `
         + `${100 * DATA.harm} points below training alone. Label error: wrong pseudo labels in the last round. `
         + `Coloured: the best${differ("data") ? " on its data" : ""}${differ("alpha") ? " at its alpha" : ""}.`)));
 }

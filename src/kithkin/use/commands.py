@@ -67,6 +67,8 @@ def predict(
 
 def taken(paths: tuple[Path, ...], picture: tuple[int, ...]) -> Pictures:
     """The pictures at these paths; each that is left out is told."""
+    if not paths:
+        raise KithkinError("No picture is named.", "Name files or folders of pictures, or npz files with `images`.")
     found = read_pictures(paths, picture)
     for sentence in found.skipped:
         print(f"skipped: {sentence}", file=sys.stderr)
