@@ -27,8 +27,10 @@ def pack(value: Any, tensors: dict[str, Tensor], names: dict[int, str] | None = 
     if is_dataclass(value) and not isinstance(value, type):
         parts = {f.name: pack(getattr(value, f.name), tensors, names) for f in fields(value)}
         return {"class": type(value).__name__, "fields": parts}
-    if isinstance(value, tuple) and type(value) is tuple:  # a list, or a tuple with names, would come back as another thing
+    if isinstance(value, tuple) and type(value) is tuple:  # one with names would come back without
         return [pack(v, tensors, names) for v in value]
+    if isinstance(value, list):
+        return {"list": [pack(v, tensors, names) for v in value]}
     if isinstance(value, dict) and all(isinstance(k, str) for k in value):  # JSON would make words of other keys
         return {"dict": {k: pack(v, tensors, names) for k, v in value.items()}}
     if value is None or isinstance(value, bool | int | float | str):
@@ -48,6 +50,8 @@ def unpack(packed: Any, tensors: dict[str, Tensor], classes: Iterable[type]) -> 
             return value
         if "tensor" in value:
             return tensors[value["tensor"]]
+        if "list" in value:
+            return list(back(value["list"]))
         if "dict" in value:
             return {k: back(v) for k, v in value["dict"].items()}
         if value["class"] not in known:
