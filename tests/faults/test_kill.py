@@ -19,7 +19,12 @@ from kithkin.record import resume
 
 Whole = Callable[..., Path]
 LONG = {"rounds": 8, "checkpoint_every": 2}
-CTRL_C_WORKS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # even below a shell's `&`
+CTRL_C_WORKS = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # even below a shell's `&`
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)  # even below nohup
+"""
 
 
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(whole: Whole, tmp_path: Path):
