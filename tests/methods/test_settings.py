@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import get_type_hints
 
 import pytest
 
@@ -65,7 +66,8 @@ def test_the_defaults_of_every_method_are_lawful(name):
 
 
 def test_every_number_among_the_settings_is_checked_here():
-    numbers = {f.name for entry in METHODS.values() for f in fields(entry.settings) if f.type in ("int", "float", "int | None")}
+    kinds = [item for entry in METHODS.values() for item in get_type_hints(type(entry.settings)).items()]
+    numbers = {name for name, kind in kinds if kind in (int, float, int | None)}
     assert numbers == AT_LEAST_ONE.keys() | AT_LEAST_ZERO.keys() | ABOVE_ZERO.keys() | WITHIN.keys()
 
 
