@@ -349,9 +349,9 @@ def test_runs_stand_in_the_order_of_their_cells_whichever_was_done_first():
     there: Any = [SimpleNamespace(folder=name) for name in ("a", "b", "c", "d")]
     one, two = result("um", 0, [0.5]), result("um", 1, [0.5])
     broken = {2: KithkinError("Late.", "Wait."), 1: KithkinError("Early.", "Run.")}
-    results, told = compare._told(there, {3: two, 0: one}, broken)
+    results, late = compare._in_order(there, {3: two, 0: one}, broken)
     assert results == [one, two]
-    assert [line.split(":")[0] for line in told] == ["b", "c"]
+    assert compare.told(late) == "b: Early. Run. c: Late. Wait."
 
 
 def test_a_table_that_cannot_be_written_is_told(tmp_path: Path):

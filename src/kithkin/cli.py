@@ -79,6 +79,7 @@ def _compare(argv: Sequence[str]) -> None:
                 (some(common.alpha),),
             ),
             ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
+            ("lrs", Annotated[tuple[float, ...], tyro.conf.arg(help="Rates to choose each method's --lr from."), SAID], ()),
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
             (
                 "jobs",
@@ -116,25 +117,30 @@ def _compare(argv: Sequence[str]) -> None:
         theirs = settings_of(method)
         return settle({**vars(args.run), "method": method, **{k: v for k, v in set_here.items() if k in theirs}})
 
+    if args.lrs and given(argv, "--lr"):
+        raise KithkinError("There are --lr and --lrs.", "Give --lr for one rate, or --lrs for a choice.")
     cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
-    _compare_cells(cells, args.out, args.jobs, args.quiet)
+    _compare_cells(cells, args.out, args.jobs, args.quiet, args.lrs)
 
 
-def _compare_cells(cells: Sequence[Any], out: Path, jobs: int | None, quiet: bool, kept: bool = True) -> None:
-    from kithkin import compare
+def _compare_cells(
+    cells: Sequence[Any], out: Path, jobs: int | None, quiet: bool, lrs: Sequence[float] = (), kept: bool = True
+) -> None:
+    from kithkin import compare, rates
 
     jobs = compare.default_jobs(cells[0].config.device) if jobs is None else jobs
     if jobs < 1:
         raise bad("jobs", jobs, "must be 1 or more")
+    cells, note = rates.settle(cells, lrs, out, jobs, quiet) if lrs else (cells, "")
     results, broken = compare.do_all(cells, jobs, quiet)
     table = compare.rows(results)
-    compare.write_table(out, table, results)
+    compare.write_table(out, table, results, note)
     if not quiet:
-        compare.print_table(table, out if kept else None)
+        compare.print_table(table, out if kept else None, note)
         if others := {path.parent for path in out.glob("*/manifest.json")} - {cell.folder for cell in cells}:
             print(f"Runs in {out} that are not in the table, as they were not named: {len(others)}.")
     if broken:
-        problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {' '.join(broken)}"
+        problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {compare.told(broken)}"
         raise KithkinError(problem, "The same command tries these again.")
 
 

@@ -123,10 +123,13 @@ def fingerprint(data: str) -> str | None:
     return None if is_official(data) else fingerprint_of(data, load(data))
 
 
-def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result], list[str]]:
+Broken = list[tuple[Cell, Exception]]
+
+
+def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result], Broken]:
     """All cells, several at a time in processes of one thread each where there is no GPU to share.
 
-    One that breaks off keeps none of the others from being run: its name, and what is wrong, come last.
+    One that breaks off keeps none of the others from being run: these come last, with what is wrong.
     """
     for cell in cells:
         check_same(cell)
@@ -138,7 +141,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
                 results[i] = blaming(cell, quiet)
             except Exception as e:
                 broken[i] = e
-        return _told(cells, results, broken)
+        return _in_order(cells, results, broken)
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     bar = (TextColumn("[bold]runs"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
@@ -165,17 +168,22 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
             stop.set()  # for the cells that run or wait in a process: a signal may have reached us alone
             pool.shutdown(cancel_futures=True)
             raise
-    return _told(cells, results, broken)
+    return _in_order(cells, results, broken)
 
 
-def _told(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, Exception]) -> tuple[list[Result], list[str]]:
+def _in_order(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, Exception]) -> tuple[list[Result], Broken]:
     if not results:
         raise broken[0]
+    return [results[i] for i in sorted(results)], [(cells[i], broken[i]) for i in sorted(broken)]
+
+
+def told(broken: Broken) -> str:
+    """Which runs broke off, and why."""
 
     def what(e: Exception) -> str:
         return str(e) if isinstance(e, KithkinError) else f"{own.told(e)}. `kithkin resume` of this one shows where."
 
-    return [results[i] for i in sorted(results)], [f"{cells[i].folder}: {what(broken[i])}" for i in sorted(broken)]
+    return " ".join(f"{cell.folder}: {what(e)}" for cell, e in broken)
 
 
 stopped: Any = None  # in a process of a comparison: whether the others have stopped
@@ -318,7 +326,7 @@ def shown(row: Row) -> list[str]:
     return [row.method, alpha, *("-" if "nan" in figure else figure for figure in told)]
 
 
-def print_table(table: Sequence[Row], folder: Path | None = None) -> None:
+def print_table(table: Sequence[Row], folder: Path | None = None, note: str = "") -> None:
     """On the screen, with what the columns mean and where all of it is kept."""
     seeds = sorted({row.seeds for row in table})  # more than one number where runs broke off
     title = f"mean over {' to '.join(map(str, seeds[:: len(seeds) - 1 or 1]))} seed{'s' * (seeds[-1] > 1)}"
@@ -330,23 +338,24 @@ def print_table(table: Sequence[Row], folder: Path | None = None) -> None:
             screen.add_section()
         screen.add_row(*shown(row))
     Console().print(screen)
-    Console().print(LEGEND, style="dim", highlight=False)
+    Console().print(f"{LEGEND}\n{note}".strip(), style="dim", highlight=False)
     if folder:
         print(f"\n{folder} has table.md, table.csv, gains.csv and a folder a run: `kithkin report {folder} --open` shows them.")
 
 
-def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -> None:
+def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result], note: str = "") -> None:
     """table.md and table.csv; gains.csv has every client's gain over its local model."""
     heads = [*(head.replace("\n", " ") for head in HEADS), "seeds"]
     lines = [heads, ["---"] * len(heads), *([*shown(row), str(row.seeds)] for row in table)]
-    with _written(folder / "table.md") as f:
+    with written(folder / "table.md") as f:
         f.writelines(f"| {' | '.join(line)} |\n" for line in lines)
-    with _written(folder / "table.csv") as f:
+        f.write(note and f"\n{note}\n")
+    with written(folder / "table.csv") as f:
         writer = csv.DictWriter(f, list(Row.__dataclass_fields__))
         writer.writeheader()
         writer.writerows({k: "" if v != v else v for k, v in vars(row).items()} for row in table)
     alone = by_itself(results)
-    with _written(folder / "gains.csv") as f:
+    with written(folder / "gains.csv") as f:
         out = csv.writer(f)
         out.writerow(["method", "alpha", "seed", "client", "test_at_best_val", "gain_over_local"])
         for r in results:
@@ -358,7 +367,7 @@ def write_table(folder: Path, table: Sequence[Row], results: Sequence[Result]) -
 
 
 @contextmanager
-def _written(path: Path) -> Generator[TextIO, None, None]:
+def written(path: Path) -> Generator[TextIO, None, None]:
     remedy = "Mend that; the same command writes it again."
     with disk_errors(path, remedy), path.open("w", newline="", encoding="utf-8") as file:
         yield file

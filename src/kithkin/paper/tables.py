@@ -24,10 +24,10 @@ from kithkin.paper.measures import (
     variance,
 )
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, TUNED, Plan
+from kithkin.rates import SEED as TUNING_SEED
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from, from the middle outwards,
 SMALL_GRID = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4, 1e-1)  # and on small sets
-TUNING_SEED = 100
 PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one of its parts
     "um-plus": {},
     "class priors left in": {"smoothing": 1e9},
