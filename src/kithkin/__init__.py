@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kithkin.comparison import Row
+    from kithkin.config import Alpha
     from kithkin.record import Result
     from kithkin.use import LoadedRun
 
@@ -55,6 +58,39 @@ def resume(
     result = whole_resume(folder, display, where={"device": device, "compute": compute, "pool": pool})
     finish()
     return result
+
+
+def compare(
+    methods: str | Sequence[str],
+    alphas: Alpha | Sequence[Alpha] | None = None,
+    seeds: int | Sequence[int] = 0,
+    out: str | Path = "runs/compare",
+    *,
+    lrs: Sequence[float] = (),
+    jobs: int = 1,
+    quiet: bool = True,
+    **flags: Any,
+) -> list[Row]:
+    """Run every method at every alpha with every seed, a folder each, and give the rows of their table; finished runs are read.
+
+    With `lrs` each method takes the best of these learning rates. A script that gives more than one of `jobs` has to do its
+    work below `if __name__ == "__main__":`, since Python starts it anew in every process.
+    """
+    from kithkin.comparison import cells_of, run_all
+    from kithkin.data import resolved
+    from kithkin.errors import KithkinError
+    from kithkin.flags import one_or_several, refuse_two_ways, settle_each
+    from kithkin.own import expanded, look_again
+
+    look_again()
+    for name in {"method", "alpha", "seed"} & flags.keys():
+        raise KithkinError(f"{name} is given to a comparison.", f"Give {name}s, one or several.")
+    refuse_two_ways(lr="lr" in flags, lrs=bool(one_or_several(lrs)))
+    names, folder = one_or_several(methods), expanded(out)
+    settle_one = settle_each(names, flags)
+    usual: list[Any] = [resolved(settle_one(name)[0]).alpha for name in names[:1]]
+    cells = cells_of(names, usual if alphas is None else one_or_several(alphas), one_or_several(seeds), folder, settle_one)
+    return run_all(cells, folder, jobs, quiet, one_or_several(lrs))
 
 
 def load(out: str | Path, *, device: str = "auto") -> LoadedRun:

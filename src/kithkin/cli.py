@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import field, fields, make_dataclass
+from dataclasses import field, make_dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, signature, unwrap
@@ -24,9 +24,24 @@ from rich.table import Table
 
 import kithkin
 from kithkin import own
-from kithkin.config import SAID, Alpha, Engine, Pool, RunConfig, bad, some
+from kithkin.config import SAID, Alpha, Engine, Pool, RunConfig, some
 from kithkin.errors import KithkinError, unknown
-from kithkin.flags import BOARD, FLAT, OUT, QUIET, REPORT, OfAll, given, of_single_methods, parse, settle, shown, usual
+from kithkin.flags import (
+    BOARD,
+    FLAT,
+    OUT,
+    QUIET,
+    REPORT,
+    OfAll,
+    given,
+    of_single_methods,
+    parse,
+    refuse_two_ways,
+    settle,
+    settle_each,
+    shown,
+    usual,
+)
 from kithkin.processes import Ended, ending_softly
 
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
@@ -65,8 +80,7 @@ def _explain(argv: Sequence[str]) -> None:
 
 def _compare(argv: Sequence[str]) -> None:
     """Run many methods, alphas and seeds, one folder each, and put them in one table."""
-    from kithkin import compare
-    from kithkin.methods import entry_of, sees_all_labels
+    from kithkin.comparison import cells_of, run_all
 
     Own, common = of_single_methods(argv), usual(argv)
     Args = make_dataclass(
@@ -93,55 +107,11 @@ def _compare(argv: Sequence[str]) -> None:
         frozen=True,
     )
     args: Any = tyro.cli(Args, prog="kithkin compare", description=_compare.__doc__, args=argv, config=FLAT)
-    set_here = {k: v for k, v in vars(args.own).items() if v is not None}
-
-    def settings_of(method: str) -> set[str]:
-        """Those that it takes here: a method that is given all labels keeps them, and FixMatch's are for FixMatch."""
-        usual = entry_of(method).settings
-        objective = getattr(usual, "objective", None)
-        if not sees_all_labels(usual):
-            objective = objective and set_here.get("objective", objective)
-        needless = {"threshold", "lambda_u"} if objective not in (None, "fixmatch") else set[str]()
-        return {f.name for f in fields(usual)} - needless - ({"objective"} if sees_all_labels(usual) else set())
-
-    for name in set_here:
-        takers = [method for method in args.methods if name in settings_of(method)]
-        if not takers:
-            problem = f"None of {', '.join(args.methods)} takes --{name.replace('_', '-')} here."
-            raise KithkinError(problem, "Leave it out, or compare a method that does.")
-        if name == "prox" and "pfedme" in takers and len(takers) > 1:
-            problem = f"--prox is lambda to pfedme and mu to {', '.join(m for m in takers if m != 'pfedme')}."
-            raise KithkinError(problem, "Compare pfedme with it in another --out.")
-
-    def settle_one(method: str) -> tuple[RunConfig, Any]:
-        theirs = settings_of(method)
-        return settle({**vars(args.run), "method": method, **{k: v for k, v in set_here.items() if k in theirs}})
-
-    if args.lrs and given(argv, "--lr"):
-        raise KithkinError("There are --lr and --lrs.", "Give --lr for one rate, or --lrs for a choice.")
-    cells = compare.cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
-    _compare_cells(cells, args.out, args.jobs, args.quiet, args.lrs)
-
-
-def _compare_cells(
-    cells: Sequence[Any], out: Path, jobs: int | None, quiet: bool, lrs: Sequence[float] = (), kept: bool = True
-) -> None:
-    from kithkin import compare, rates
-
-    jobs = compare.default_jobs(cells[0].config.device) if jobs is None else jobs
-    if jobs < 1:
-        raise bad("jobs", jobs, "must be 1 or more")
-    cells, note = rates.settle(cells, lrs, out, jobs, quiet) if lrs else (cells, "")
-    results, broken = compare.do_all(cells, jobs, quiet)
-    table = compare.rows(results)
-    compare.write_table(out, table, results, note)
-    if not quiet:
-        compare.print_table(table, out if kept else None, note)
-        if others := {path.parent for path in out.glob("*/manifest.json")} - {cell.folder for cell in cells}:
-            print(f"Runs in {out} that are not in the table, as they were not named: {len(others)}.")
-    if broken:
-        problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {compare.told(broken)}"
-        raise KithkinError(problem, "The same command tries these again.")
+    asked = {k: v for k, v in vars(args.own).items() if v is not None}
+    refuse_two_ways(lr=bool(given(argv, "--lr")), lrs=bool(args.lrs))
+    settle_one = settle_each(args.methods, {**vars(args.run), **asked})
+    cells = cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
+    run_all(cells, args.out, args.jobs, args.quiet, args.lrs)
 
 
 def _demo(out: Path | None = None) -> None:
@@ -152,15 +122,15 @@ def _demo(out: Path | None = None) -> None:
     """
     import tempfile
 
-    from kithkin import compare
+    from kithkin.comparison import cells_of, run_all
 
     print("Ten clients share 1,797 digits; each has its own mix of classes and its own share of labels. Nobody sends data.")
     print("alpha 5: clients are much alike. alpha 0.5: very different. Five methods, about a minute on two cores.\n")
     with tempfile.TemporaryDirectory() as folder:
         where = out or Path(folder)
         methods = ("um-plus", "um", "fixavg-ft", "fixavg", "local")
-        cells = compare.cells_of(methods, (5.0, 0.5), (0,), where, lambda method: settle({**DEMO, "method": method}))
-        _compare_cells(cells, where, None, quiet=False, kept=out is not None)
+        cells = cells_of(methods, (5.0, 0.5), (0,), where, lambda method: settle({**DEMO, "method": method}))
+        run_all(cells, where, None, quiet=False, kept=out is not None)
 
 
 def _resume(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -42,6 +42,54 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
     asked = {k: v for k, v in flags.items() if k in own}
     check_kinds(replace(usual, **asked))
     return config, replace(suited(usual, resolved(config).clients, asked.get("helpers")), **asked)
+
+
+def settle_each(methods: Sequence[str], flags: dict[str, Any]) -> Callable[[str], tuple[RunConfig, Any]]:
+    """Flags of many methods' runs, for each of them: a method's setting goes to those that take it."""
+    from kithkin.methods import entry_of, sees_all_labels
+
+    common = {f.name for f in fields(RunConfig)}
+    asked = {name: value for name, value in flags.items() if name not in common}
+
+    def settings_of(method: str) -> set[str]:
+        """Those that it takes here: a method that is given all labels keeps them, and FixMatch's are for FixMatch."""
+        usual = entry_of(method).settings
+        objective = getattr(usual, "objective", None)
+        if not sees_all_labels(usual):
+            objective = objective and asked.get("objective", objective)
+        needless = {"threshold", "lambda_u"} if objective not in (None, "fixmatch") else set[str]()
+        return {f.name for f in fields(usual)} - needless - ({"objective"} if sees_all_labels(usual) else set())
+
+    for name in asked:
+        takers = [method for method in methods if name in settings_of(method)]
+        if not takers:
+            problem = f"None of {', '.join(methods)} takes --{name.replace('_', '-')} here."
+            raise KithkinError(problem, "Leave it out, or compare a method that does.")
+        if name == "prox" and "pfedme" in takers and len(takers) > 1:
+            problem = f"--prox is lambda to pfedme and mu to {', '.join(m for m in takers if m != 'pfedme')}."
+            raise KithkinError(problem, "Compare pfedme with it in another --out.")
+
+    def of(method: str) -> tuple[RunConfig, Any]:
+        theirs = settings_of(method)
+        return settle({**{k: v for k, v in flags.items() if k in common | theirs}, "method": method})
+
+    return of
+
+
+def refuse_two_ways(lr: bool, lrs: bool) -> None:
+    """One learning rate for all methods, or a choice for each."""
+    if lr and lrs:
+        raise KithkinError("There are --lr and --lrs.", "Give --lr for one rate, or --lrs for a choice.")
+
+
+def one_or_several(values: Any) -> list[Any]:
+    """Values as a list, also of one that stands alone; numbers of NumPy as plain ones.
+
+    >>> one_or_several("um"), one_or_several((0, 1)), one_or_several(0.5)
+    (['um'], [0, 1], [0.5])
+    """
+    alone = isinstance(values, str) or not isinstance(values, Iterable)
+    return [_plain("", value) for value in ([values] if alone else values)]
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ from tiny_runs import COMMON, OWN, Heard
 
 import kithkin
 from kithkin.cli import main
-from kithkin.compare import Cell
+from kithkin.comparison import Cell
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
 from kithkin.record import Folder, Result, resume

@@ -15,7 +15,7 @@ from invented import make_up
 from matplotlib.figure import Figure
 
 import kithkin
-from kithkin.compare import HARM
+from kithkin.comparison import HARM
 from kithkin.palette import COLOURS, INK, LINE, MUTED
 from kithkin.report import gather
 from kithkin.report.figures import STYLE, figures_of, looks_of

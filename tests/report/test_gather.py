@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from invented import make_up, many_pictures
 
-from kithkin.compare import harmed, worst_decile
+from kithkin.comparison import harmed, worst_decile
 from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page

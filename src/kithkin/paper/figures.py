@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kithkin.compare import gains_over, harmed, worst_decile
+from kithkin.comparison import gains_over, harmed, worst_decile
 from kithkin.data.official import DIGITS, source_of
 from kithkin.palette import COLOURS
 from kithkin.paper.cells import Cell, Grid, Record

@@ -8,6 +8,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from kithkin.comparison.rates import SEED as TUNING_SEED
 from kithkin.config import PAPER
 from kithkin.paper.cells import Cell, Grid
 from kithkin.paper.drawing import Block, Measure, beside, heads_beside, here, measured, named, table
@@ -24,7 +25,6 @@ from kithkin.paper.measures import (
     variance,
 )
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, TUNED, Plan
-from kithkin.rates import SEED as TUNING_SEED
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from, from the middle outwards,
 SMALL_GRID = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4, 1e-1)  # and on small sets

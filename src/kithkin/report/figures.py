@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from kithkin.compare import HARM
+from kithkin.comparison import HARM
 from kithkin.data import called
 from kithkin.data.picture import any_names
 from kithkin.disk import disk_errors, write_whole

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import kithkin
-from kithkin.compare import HARM, harmed, worst_decile
+from kithkin.comparison import HARM, harmed, worst_decile
 from kithkin.config import Alpha, from_json
 from kithkin.data import Dataset, Split, load, resolved, split_of
 from kithkin.data.split import class_counts

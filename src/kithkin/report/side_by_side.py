@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any
 
-from kithkin.compare import rows
+from kithkin.comparison import rows
 from kithkin.config import WHERE
 from kithkin.record import Result
 from kithkin.report.records import FAULTS, known, rounded

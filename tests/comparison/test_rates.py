@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from kithkin import rates
 from kithkin.cli import main
-from kithkin.compare import Cell, cells_of
+from kithkin.comparison import Cell, cells_of, rates
+from kithkin.comparison.rates import SEED, Tried
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
 from kithkin.flags import settle
-from kithkin.rates import SEED, Tried
 from kithkin.record import Result
 
 RUN = sys.modules["kithkin.record.run"]
@@ -58,7 +57,7 @@ def test_a_method_that_diverges_at_every_rate_is_named():
 def test_every_method_takes_its_own_rate_at_all_alphas_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     marks = {("um", 0.1): 0.5, ("um", 0.01): 0.75, ("local", 0.1): 0.5, ("local", 0.01): NAN}
     asked = tried_as(monkeypatch, marks)
-    settled, note = rates.settle(cells(tmp_path, "um", "local"), [0.1, 0.01, 0.1], tmp_path, 1, True)
+    settled, note = rates.at_rates(cells(tmp_path, "um", "local"), [0.1, 0.01, 0.1], tmp_path, 1, True)
     assert {(c.config.seed, c.config.alpha, c.config.save_models) for c in asked} == {(SEED, 5.0, False)}
     assert [c.folder.relative_to(tmp_path).as_posix() for c in asked[:2]] == [
         "rates/um-a5-s100-lr0.01",
@@ -81,7 +80,7 @@ def test_every_method_takes_its_own_rate_at_all_alphas_and_seeds(tmp_path: Path,
 
 def test_what_was_tried_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     tried_as(monkeypatch, {("um", 0.1): NAN, ("um", 0.01): 0.75, ("um", 0.001): 0.5})
-    _, note = rates.settle(cells(tmp_path, "um"), [0.1, 0.01, 0.001], tmp_path, 1, False)
+    _, note = rates.at_rates(cells(tmp_path, "um"), [0.1, 0.01, 0.001], tmp_path, 1, False)
     assert capsys.readouterr().out.split()[-4:] == ["um", "0.500", "0.750", "-"]
     assert "edge" not in note
 
@@ -90,14 +89,14 @@ def test_a_rate_is_not_chosen_while_runs_are_missing(tmp_path: Path, monkeypatch
     """A full disk, say, is no sign of a bad rate."""
     tried_as(monkeypatch, {("um", 0.1): 0.5, ("um", 0.01): KithkinError("The disk is full.", "Free some room.")})
     with pytest.raises(KithkinError, match=r"1 of 2 runs .*lr0\.01: The disk is full"):
-        rates.settle(cells(tmp_path, "um"), [0.1, 0.01], tmp_path, 1, True)
+        rates.at_rates(cells(tmp_path, "um"), [0.1, 0.01], tmp_path, 1, True)
     assert not (tmp_path / "rates.csv").exists()
 
 
 def test_without_validation_pictures_no_rate_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tried_as(monkeypatch, {("um", 0.1): None, ("um", 0.01): None})
     with pytest.raises(KithkinError, match=r"validate .* --lr"):
-        rates.settle(cells(tmp_path, "um"), [0.1, 0.01], tmp_path, 1, True)
+        rates.at_rates(cells(tmp_path, "um"), [0.1, 0.01], tmp_path, 1, True)
 
 
 @pytest.mark.parametrize(

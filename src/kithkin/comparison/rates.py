@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kithkin import own
-from kithkin.compare import Cell, do_all, told, written
+from kithkin.comparison.cells import Cell, do_all, told
+from kithkin.comparison.table import written
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
 from kithkin.record.run import folder_name
@@ -80,7 +81,7 @@ def choose(cells: Sequence[Cell], rates: Sequence[float], out: Path, jobs: int, 
     return [Tried(method, by_rate) for method, by_rate in val.items()]
 
 
-def settle(cells: Sequence[Cell], rates: Sequence[float], out: Path, jobs: int, quiet: bool) -> tuple[list[Cell], str]:
+def at_rates(cells: Sequence[Cell], rates: Sequence[float], out: Path, jobs: int, quiet: bool) -> tuple[list[Cell], str]:
     """The comparison's cells, every method at its rate, and what a reader of their table must know."""
     tried = choose(cells, rates, out, jobs, quiet)
     write(out, tried)

@@ -1,10 +1,9 @@
-"""Comparisons: cells that resume, and a table whose figures can be checked by hand."""
+"""Comparisons: cells that resume."""
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import shutil
 import signal
@@ -24,8 +23,8 @@ import numpy as np
 import pytest
 import torch
 
-from kithkin import compare
 from kithkin.cli import main
+from kithkin.comparison import cells as comparison
 from kithkin.data import load
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
@@ -34,98 +33,6 @@ from kithkin.record import Result
 
 RUN = sys.modules["kithkin.record.run"]  # the package names its function, not the module
 TINY = "--clients=6 --rounds=2 --width=2 --epochs=1 --batch-size=64 --warmup-epochs=1 --helpers=3 --mc-samples=2".split()  # noqa: SIM905
-
-
-def result(method: str, seed: int, tests: list[float], alpha: float = 0.5, error: float | None = None) -> Result:
-    summary = {
-        "method": method,
-        "alpha": alpha,
-        "seed": seed,
-        "test_at_best_val": sum(tests) / len(tests),
-        "test_var_at_best_val": 0.25,
-        "final_pseudo_error": error,
-        "final_pseudo_coverage": error and 2 * error,
-        "down_bytes": 3_000_000,
-        "up_bytes": 1_000_000,
-        "seconds": 2.0,
-    }
-    return Result(Path("nowhere"), summary, [], [{"client": k, "test_at_best_val": a} for k, a in enumerate(tests)])
-
-
-def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
-    rows = compare.rows(
-        [
-            result("um", 0, [0.5, 0.75], error=0.1),
-            result("um", 1, [1.0, 0.25], error=0.3),
-            result("local", 0, [0.5, 0.5]),
-            result("local", 1, [0.5, 0.5]),
-        ]
-    )
-    um, alone = rows
-    assert (um.method, um.alpha, um.seeds) == ("um", 0.5, 2)
-    assert um.test == pytest.approx(0.625)
-    assert um.test_sd == pytest.approx(0)
-    assert um.worst_decile == pytest.approx((0.5 + 0.25) / 2)
-    assert (um.label_error, um.coverage) == pytest.approx((0.2, 0.4))
-    assert um.megabytes == pytest.approx(4)
-    assert um.gain == pytest.approx((0 + 0.25 + 0.5 - 0.25) / 4)
-    assert um.harmed == pytest.approx(1 / 4)
-    assert math.isnan(alone.gain), "over itself nobody gains"
-    assert math.isnan(alone.harmed)
-    assert math.isnan(alone.label_error)
-    assert math.isnan(alone.coverage)
-
-
-def test_the_deviation_over_seeds_is_that_of_a_sample():
-    (row,) = compare.rows([result("um", 0, [0.25]), result("um", 1, [0.75])])
-    assert row.test_sd == pytest.approx(math.sqrt(2 * 0.25**2 / 1))
-    assert row.seconds == 2, "the mean over seeds"
-
-
-def test_gains_are_over_local_of_the_same_seed_and_alpha():
-    cells = [(0.5, 0, 0.25, 0.5), (0.5, 1, 0.75, 0.875), (5.0, 0, 0.5, 0.5625), (5.0, 1, 1.0, 0.875)]
-    results = [result("local", seed, [alone], alpha) for alpha, seed, alone, _ in cells]
-    results += [result("um", seed, [helped], alpha) for alpha, seed, _, helped in cells]
-    rows = {(row.method, row.alpha): row for row in compare.rows(results)}
-    assert len(rows) == 4
-    assert (rows["um", 0.5].gain, rows["um", 5.0].gain) == pytest.approx((0.1875, -0.03125))
-    assert (rows["um", 0.5].harmed, rows["um", 5.0].harmed) == (0, 0.5)
-
-
-def test_every_clients_gain_is_written_beside_its_seed(tmp_path: Path):
-    results = [result("local", 0, [0.25, 0.5]), result("local", 1, [0.75, 1.0]), result("um", 1, [1.0, 0.5])]
-    compare.write_table(tmp_path, compare.rows(results), results)
-    with (tmp_path / "gains.csv").open() as f:
-        gains = [(g["seed"], g["client"], float(g["gain_over_local"])) for g in csv.DictReader(f) if g["method"] == "um"]
-    assert gains == [("1", "0", 0.25), ("1", "1", -0.5)]
-
-
-def test_a_comparison_says_where_it_is_kept_if_it_is(capsys: pytest.CaptureFixture[str]):
-    table = compare.rows([result("um", 0, [0.5])])
-    compare.print_table(table)
-    assert "kithkin report" not in capsys.readouterr().out
-    compare.print_table(table, Path("runs/mine"))
-    assert "`kithkin report runs/mine --open`" in capsys.readouterr().out
-
-
-def test_three_points_below_local_is_not_yet_harm():
-    (row, _) = compare.rows([result("um", 0, [0.471, 0.469]), result("local", 0, [0.5, 0.5])])
-    assert row.harmed == pytest.approx(1 / 2)
-
-
-def test_without_local_there_is_no_gain_to_tell(tmp_path: Path):
-    results = [result("um", 0, [0.5])]
-    (row,) = compare.rows(results)
-    assert compare.shown(row)[-2:] == ["-", "-"]
-    compare.write_table(tmp_path, [row], results)
-    assert (tmp_path / "gains.csv").read_text().splitlines()[1:] == ["um,0.5,0,0,0.5,"]
-    with (tmp_path / "table.csv").open() as f:
-        assert [(line["gain"], line["harmed"]) for line in csv.DictReader(f)] == [("", "")]
-
-
-@pytest.mark.parametrize(("clients", "worst"), [(1, 0.0), (10, 0.0), (19, 0.0), (20, 0.5), (30, 1.0)])
-def test_the_worst_decile_is_a_tenth_of_the_clients(clients: int, worst: float):
-    assert compare.worst_decile([float(k) for k in range(clients)]) == worst
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +65,7 @@ def test_settings_go_to_the_methods_that_have_them(compared: Path):
     assert "helpers" not in alone
 
 
-def cells(out: Path, **flags: Any) -> list[compare.Cell]:
+def cells(out: Path, **flags: Any) -> list[comparison.Cell]:
     tiny = {
         "clients": 6,
         "rounds": 2,
@@ -169,7 +76,7 @@ def cells(out: Path, **flags: Any) -> list[compare.Cell]:
         "helpers": 3,
         "mc_samples": 2,
     }
-    return compare.cells_of(["um"], [5.0], [0], out, lambda method: settle({**tiny, **flags, "method": method}))
+    return comparison.cells_of(["um"], [5.0], [0], out, lambda method: settle({**tiny, **flags, "method": method}))
 
 
 def test_a_finished_cell_is_not_run_again(compared: Path, monkeypatch: pytest.MonkeyPatch):
@@ -177,18 +84,18 @@ def test_a_finished_cell_is_not_run_again(compared: Path, monkeypatch: pytest.Mo
         raise AssertionError("ran again")
 
     monkeypatch.setattr(RUN, "play", refuse)
-    ((again,), _) = compare.do_all(cells(compared), 1, True)
+    ((again,), _) = comparison.do_all(cells(compared), 1, True)
     assert again.summary == json.loads((compared / "um-a5-s0" / "summary.json").read_text())
 
 
 def test_a_cell_with_other_flags_is_refused_and_they_are_named(compared: Path):
     with pytest.raises(KithkinError, match="another lr, momentum"):
-        compare.do_all(cells(compared, lr=0.5, momentum=0.5), 1, True)
+        comparison.do_all(cells(compared, lr=0.5, momentum=0.5), 1, True)
 
 
 def test_a_cell_with_other_settings_of_its_method_is_refused(compared: Path):
     with pytest.raises(KithkinError, match="another candidates"):
-        compare.do_all(cells(compared, candidates=1), 1, True)
+        comparison.do_all(cells(compared, candidates=1), 1, True)
 
 
 def test_a_setting_that_is_newer_than_a_run_had_its_usual_value(compared: Path, tmp_path: Path):
@@ -197,9 +104,9 @@ def test_a_setting_that_is_newer_than_a_run_had_its_usual_value(compared: Path, 
     manifest = json.loads(path.read_text())
     del manifest["settings"]["refresh_every"], manifest["config"]["momentum"]
     path.write_text(json.dumps(manifest))
-    assert len(compare.do_all(cells(tmp_path / "older"), 1, True)[0]) == 1
+    assert len(comparison.do_all(cells(tmp_path / "older"), 1, True)[0]) == 1
     with pytest.raises(KithkinError, match="another momentum, refresh_every"):
-        compare.do_all(cells(tmp_path / "older", momentum=0.5, refresh_every=3), 1, True)
+        comparison.do_all(cells(tmp_path / "older", momentum=0.5, refresh_every=3), 1, True)
 
 
 def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: pytest.MonkeyPatch):
@@ -209,9 +116,9 @@ def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(RUN, "finish", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            compare.do_all(cells(tmp_path), 1, True)
+            comparison.do_all(cells(tmp_path), 1, True)
     assert not (tmp_path / "um-a5-s0" / "summary.json").exists()
-    ((whole,), _) = compare.do_all(cells(tmp_path), 1, True)
+    ((whole,), _) = comparison.do_all(cells(tmp_path), 1, True)
     before = json.loads((compared / "um-a5-s0" / "summary.json").read_text())
     assert whole.summary["test_at_best_val"] == before["test_at_best_val"]
 
@@ -219,20 +126,20 @@ def test_a_broken_off_cell_goes_on(tmp_path: Path, compared: Path, monkeypatch: 
 def test_a_stopped_comparison_begins_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     stop, done = threading.Event(), []
 
-    def broken(cell: compare.Cell, **_: Any) -> None:
+    def broken(cell: comparison.Cell, **_: Any) -> None:
         done.append(cell)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)
 
-    monkeypatch.setattr(compare, "do", broken)
-    monkeypatch.setattr(compare, "stopped", None)
+    monkeypatch.setattr(comparison, "do", broken)
+    monkeypatch.setattr(comparison, "stopped", None)
     before = signal.getsignal(signal.SIGINT)
     try:
-        compare.begin_work(stop)
+        comparison.begin_work(stop)
         os.kill(os.getpid(), signal.SIGINT)  # between runs there is nothing to stop
         for cell in cells(tmp_path) * 2:
             with pytest.raises(KeyboardInterrupt):
-                compare.work(cell)
+                comparison.work(cell)
     finally:
         signal.signal(signal.SIGINT, before)
     assert stop.is_set()
@@ -241,10 +148,10 @@ def test_a_stopped_comparison_begins_no_other_run(tmp_path: Path, monkeypatch: p
 
 def test_a_cell_goes_on_elsewhere_than_it_began(compared: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[Any] = []
-    monkeypatch.setattr(compare, "resume", lambda folder, display, where: asked.append(where))
+    monkeypatch.setattr(comparison, "resume", lambda folder, display, where: asked.append(where))
     cell = cells(compared)[0]
     elsewhere = {"device": "cpu", "compute": "eager", "pool": "host", "data_folder": Path("moved")}
-    compare.do(replace(cell, config=replace(cell.config, **elsewhere)))
+    comparison.do(replace(cell, config=replace(cell.config, **elsewhere)))
     assert asked == [{"device": "cpu", "compute": "eager", "pool": "host"}]
 
 
@@ -260,7 +167,7 @@ def test_runs_side_by_side_take_a_core_each(tmp_path: Path, monkeypatch: pytest.
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        compare.do(*cells(tmp_path), True, one_thread=True)
+        comparison.do(*cells(tmp_path), True, one_thread=True)
     finally:
         torch.set_num_threads(before)
     machine = json.loads((tmp_path / "um-a5-s0" / "manifest.json").read_text())["machine"]
@@ -299,20 +206,20 @@ def test_nothing_to_compare_is_refused(words: str, tmp_path: Path, capsys: pytes
 
 
 def test_a_seed_named_twice_is_one_seed(tmp_path: Path):
-    twice = compare.cells_of(["um", "um"], [5.0, 5.0], [0, 0], tmp_path, lambda method: settle({"method": method}))
+    twice = comparison.cells_of(["um", "um"], [5.0, 5.0], [0, 0], tmp_path, lambda method: settle({"method": method}))
     assert len(twice) == 1
 
 
 def test_a_method_named_in_two_ways_is_one_and_two_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The first would count as a second seed that never differs, the second run into the folder of the first."""
-    example = Path(__file__).parents[1] / "examples" / "momentum.py"
+    example = Path(__file__).parents[2] / "examples" / "momentum.py"
     for folder in ("here", "there"):
         (tmp_path / folder).mkdir()
         shutil.copy(example, tmp_path / folder)
     monkeypatch.chdir(tmp_path / "here")
 
-    def cells(*methods: str, alphas: tuple[float, ...] = (5.0,)) -> list[compare.Cell]:
-        return compare.cells_of(methods, alphas, [0], tmp_path / "out", lambda method: settle({"method": method}))
+    def cells(*methods: str, alphas: tuple[float, ...] = (5.0,)) -> list[comparison.Cell]:
+        return comparison.cells_of(methods, alphas, [0], tmp_path / "out", lambda method: settle({"method": method}))
 
     assert len(cells("momentum:FEDAVGM", "momentum.py:FEDAVGM")) == 1
     with pytest.raises(KithkinError, match=r"here/momentum.py:FEDAVGM at 5.0 would both be .*momentum\.FEDAVGM-a5-s0"):
@@ -338,32 +245,20 @@ def test_a_killed_process_is_told_with_a_remedy(tmp_path: Path, monkeypatch: pyt
         future.set_exception(BrokenProcessPool())
         return future
 
-    monkeypatch.setattr(compare.ProcessPoolExecutor, "submit", killed)
-    cells = compare.cells_of(["local", "fixavg"], [0.5], [0], tmp_path, lambda m: settle({"method": m}))
+    monkeypatch.setattr(comparison.ProcessPoolExecutor, "submit", killed)
+    cells = comparison.cells_of(["local", "fixavg"], [0.5], [0], tmp_path, lambda m: settle({"method": m}))
     with pytest.raises(KithkinError, match="was killed") as caught:
-        compare.do_all(cells, 2, quiet=True)
+        comparison.do_all(cells, 2, quiet=True)
     assert "--jobs" in caught.value.remedy
 
 
 def test_runs_stand_in_the_order_of_their_cells_whichever_was_done_first():
     there: Any = [SimpleNamespace(folder=name) for name in ("a", "b", "c", "d")]
-    one, two = result("um", 0, [0.5]), result("um", 1, [0.5])
+    one, two = (Result(Path(name), {}, [], []) for name in ("a", "d"))
     broken = {2: KithkinError("Late.", "Wait."), 1: KithkinError("Early.", "Run.")}
-    results, late = compare._in_order(there, {3: two, 0: one}, broken)
+    results, late = comparison._in_order(there, {3: two, 0: one}, broken)
     assert results == [one, two]
-    assert compare.told(late) == "b: Early. Run. c: Late. Wait."
-
-
-def test_a_table_that_cannot_be_written_is_told(tmp_path: Path):
-    (tmp_path / "table.md").mkdir()
-    with pytest.raises(KithkinError, match=r"table\.md: Is a directory"):
-        compare.write_table(tmp_path, [], [])
-
-
-def test_three_points_are_not_more_than_three():
-    ties = [(n - 3) / 100 - n / 100 for n in range(3, 101)]
-    assert compare.harmed(ties) == 0
-    assert compare.harmed([gain - 0.001 for gain in ties]) == 1
+    assert comparison.told(late) == "b: Early. Run. c: Late. Wait."
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -394,7 +289,7 @@ def test_code_that_changed_since_a_run_broke_off_is_another_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    shutil.copy(Path(__file__).parents[1] / "examples" / "momentum.py", "mine.py")
+    shutil.copy(Path(__file__).parents[2] / "examples" / "momentum.py", "mine.py")
     words = ["--methods", "mine.py:FEDAVGM", *SMALL, "--jobs", "1", "--out", "runs"]
     with monkeypatch.context() as patch:
         patch.setattr(RUN, "finish", lambda *_: 1 / 0)
@@ -436,24 +331,6 @@ def test_a_method_of_ones_own_that_fails_costs_no_other(
     assert [line.split(" | ")[0] for line in table] == ["| banana:GOOD", "| local"]
 
 
-@pytest.mark.parametrize(("seeds", "title"), [((1, 1), "1 seed"), ((3, 3), "3 seeds"), ((3, 1), "1 to 3 seeds")])
-def test_the_title_tells_how_many_seeds_rows_have(seeds: tuple[int, ...], title: str, capsys: pytest.CaptureFixture[str]):
-    row = compare.Row("um", 0.5, 1, *[0.5] * 10)
-    compare.print_table([replace(row, seeds=n) for n in seeds])
-    assert f"mean over {title}\n" in "\n".join(line.strip() for line in capsys.readouterr().out.splitlines())
-
-
-def test_a_terminal_of_80_columns_shows_all_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setenv("COLUMNS", "80")
-    long = {"method": "fixavg-ft", "seeds": 3, "megabytes": 2345.6, "seconds": 1077.7, "coverage": 1.0, "harmed": 0.42}
-    compare.print_table([replace(compare.Row("um", 0.5, 1, *[0.5] * 10), **long)])
-    out = capsys.readouterr().out
-    assert "…" not in out
-    assert "fixavg-ft   0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in out
-    compare.print_table([replace(compare.Row("um", 0.5, 1, *[0.5] * 10), **long | {"method": "momentum:FEDAVGM"})])
-    assert "0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in capsys.readouterr().out, "the name folds"
-
-
 def test_flags_mean_one_thing_in_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = ["--jobs", "1", "--out", str(tmp_path / "runs")]
     assert "None of local takes --helpers here" in told(capsys, "--methods", "local", *SMALL, "--helpers", "4", *out)
@@ -475,7 +352,7 @@ def test_no_table_mixes_runs_on_two_data_sets_of_one_name(change: str, tmp_path:
     words = [*SMALL, "--data", str(tmp_path / "mine.npz"), "--jobs", "1", "--out", str(tmp_path / "runs")]
     main(["compare", "--methods", "local", *words])
     np.savez(tmp_path / "mine.npz", **arrays | {change: arrays[change][::-1]})
-    compare.fingerprint.cache_clear()  # as in another process
+    comparison.fingerprint.cache_clear()  # as in another process
     said = told(capsys, "--methods", "local", "fixavg", *words)
     assert "local-a0.5-s0 holds a run with another data of the same name" in said
 

@@ -1,0 +1,36 @@
+"""Many runs in one table: cells that are run or read, a learning rate for each method, and who is ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kithkin.comparison.cells import Cell, cells_of, default_jobs, do_all, told
+from kithkin.comparison.rates import at_rates
+from kithkin.comparison.table import HARM, Row, gains_over, harmed, print_table, rows, worst_decile, write_table
+from kithkin.config import bad
+from kithkin.errors import KithkinError
+
+
+def run_all(
+    cells: Sequence[Cell], out: Path, jobs: int | None, quiet: bool, lrs: Sequence[float] = (), kept: bool = True
+) -> list[Row]:
+    """Do all cells, each method at the best of these learning rates if there are any, and write their table."""
+    jobs = default_jobs(cells[0].config.device) if jobs is None else jobs
+    if jobs < 1:
+        raise bad("jobs", jobs, "must be 1 or more")
+    cells, note = at_rates(cells, lrs, out, jobs, quiet) if lrs else (cells, "")
+    results, broken = do_all(cells, jobs, quiet)
+    table = rows(results)
+    write_table(out, table, results, note)
+    if not quiet:
+        print_table(table, out if kept else None, note)
+        if others := {path.parent for path in out.glob("*/manifest.json")} - {cell.folder for cell in cells}:
+            print(f"Runs in {out} that are not in the table, as they were not named: {len(others)}.")
+    if broken:
+        problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {told(broken)}"
+        raise KithkinError(problem, "The same command tries these again.")
+    return table
+
+
+__all__ = ["HARM", "Cell", "Row", "cells_of", "gains_over", "harmed", "rows", "run_all", "worst_decile"]
