@@ -173,8 +173,23 @@ def test_no_run_is_the_best_beside_runs_on_other_data(view: Any, runs: dict[str,
     other = make_up(tmp_path / "other", data=str(many_pictures(tmp_path / "many.npz", 600)))
     tab = view(written(tmp_path, runs["um"], other))
     assert tab.locator("#headline tbody tr").count() == 2
-    assert tab.locator("#headline td.best").count() == 0
+    assert tab.locator("#headline td.best").count() == tab.locator("#answer").count() == 0
     assert "the best on its data." in tab.inner_text("#headline .note")
+
+
+def test_the_answer_tells_of_gains_and_harm_and_doubts_what_seeds_may_do(view: Any, both: Path):
+    rows = """[{ name: "b", like: current(), test: .8, test_sd: .06, gain: -.2, harmed: .5 },
+        { name: "a", like: current(), test: .9, test_sd: .05, gain: -.05, harmed: .25 }]"""
+    tab = view(both)
+    assert tab.evaluate(f"answer({rows}).textContent") == (
+        "a is the most accurate, 90.0%, 10.0 points ahead of b, less than seeds differ."
+        " Its clients lose 5.0 points against training alone; 25% of them are harmed."
+    )
+    better = rows.replace("-.05", ".05").replace(".25", "0").replace(".06", "null")
+    assert tab.evaluate(f"answer({better}).textContent") == (
+        "a is the most accurate, 90.0%, 10.0 points ahead of b."
+        " Its clients gain 5.0 points against training alone; none is harmed."
+    )
 
 
 def test_a_run_without_validation_pictures_says_so(view: Any, runs: dict[str, Path], tmp_path: Path):
@@ -208,6 +223,14 @@ def test_numbers_are_there_as_a_table(view: Any, both: Path):
 def test_a_comparison_begins_with_a_row_a_method_and_alpha(view: Any, comparison: Path):
     tab = view(comparison)
     assert tab.inner_text("h1") == "3 methods · 2 alphas · 3 seeds"
+    for told, alpha in zip(tab.locator("#answer li").all_inner_texts(), (5, 0.5), strict=True):
+        first, second, _ = sorted(
+            (row["test"], row["name"].split()[0])
+            for row in tab.evaluate("DATA.comparison")
+            if row["name"].endswith(f" a{alpha:g}")
+        )[::-1]
+        assert told.startswith(f"At alpha {alpha:g}: {first[1]} is the most accurate, {first[0]:.1%}, ")
+        assert f" points ahead of {second[1]}" in told
     rows = tab.locator("#headline > .table tbody tr")
     assert [row.split("\t")[0] for row in rows.all_inner_texts()][:4] == ["um a5", "local a5", "mix a5", "um a0.5"]
     assert {row.split("\t")[3] for row in rows.all_inner_texts()} == {

@@ -16,16 +16,16 @@ function overview() {
   const far = `${run.done} of ${run.rounds || "?"}`;
   const progress = !going ? one ? "Finished" : `${runs.length} runs` : !one ? `${going} of ${runs.length} runs not finished`
     : followed ? `Round ${far}` : run.done ? `Not finished: round ${far}` : "Not finished: before the first round";
-  const means = DATA.comparison?.some(row => row.seeds > 1), differ = name => new Set(runs.map(r => r.config[name])).size > 1;
+  const means = DATA.comparison?.some(row => row.seeds > 1), rows = one ? [] : means ? rowsOfGroups() : rowsOfRuns();
   return h("div", { id: "overview" },
     h("div", { class: "lead" },
       h("div", { class: `state ${!going ? "" : followed ? "going" : "stopped"}`, id: "state" }, progress),
       h("h1", {}, DATA.comparison && runs.length > 4 ? counted(runs) : named(runs, 4)),
-      h("p", {}, common.join(" · ")),
+      h("p", {}, common.join(" · ")), answer(rows),
       !one && h("div", { class: "chips", role: "group", "aria-label": "Runs shown" }, groupsOf(runs.map(looks)).map(chip)),
       remarks.length > 0 && h("ul", { class: "remarks", id: "remarks" }, remarks.map(text => h("li", {}, text)))),
-    one ? tiles(run) : h("div", { class: "card", id: "headline" }, means && standings(rowsOfGroups()),
-      means ? h("details", {}, h("summary", {}, "Every run by itself"), standings(rowsOfRuns())) : standings(rowsOfRuns()),
+    one ? tiles(run) : h("div", { class: "card", id: "headline" }, standings(rows),
+      means && h("details", {}, h("summary", {}, "Every run by itself"), standings(rowsOfRuns())),
       h("p", { class: "note" }, "Accuracy is that of each client's own model on its own test pictures, at the round of best mean "
         + `validation accuracy${means ? " (± standard deviation over seeds)" : ""}. Harmed: clients that are then more than `
         + `${100 * DATA.harm} points below training alone. Label error: wrong pseudo labels in the last round. `
@@ -33,6 +33,23 @@ function overview() {
 }
 const named = (runs, most) => runs.slice(0, most).map(r => r.name).join(" · ")
   + (runs.length > most ? ` and ${runs.length - most} more` : "");
+const differ = name => new Set(DATA.runs.map(r => r.config[name])).size > 1;
+const kind = ({ like }) => `${like?.config.alpha} ${like?.config.data}`; // only of one kind can one be the best
+/** In words, for every kind of rows: who is the most accurate, by how much, and whether that harms anybody. */
+function answer(rows) {
+  const told = [...new Set(rows.map(kind))].map(each => {
+    const [best, next] = rows.filter(row => kind(row) === each && there(row.test)).sort((a, b) => b.test - a.test);
+    if (!next) return null;
+    const { like: { config: c }, gain, harmed } = best, name = row => row.name.replace(` a${c.alpha}`, "");
+    const place = [differ("data") && `On ${String(c.data).split("/").pop()}`, differ("alpha") && `At alpha ${c.alpha}`].filter(Boolean);
+    const lead = Math.round(1000 * best.test) - Math.round(1000 * next.test), alike = 1000 * (best.test_sd + next.test_sd) > lead;
+    return h("li", {}, place.length > 0 && `${place.join(", ")}: `, h("strong", {}, name(best)), ` is the most accurate, ${pct(best.test)}, `
+      + `${(lead / 10).toFixed(1)} points ahead of ${name(next)}${alike ? ", less than seeds differ" : ""}.`,
+    there(gain) && ` Its clients ${gain < 0 ? "lose" : "gain"} ${points(Math.abs(gain)).slice(1)} points against training alone; `
+      + `${harmed ? `${percent(harmed)} of them are` : "none is"} harmed.`);
+  }).filter(Boolean);
+  return told.length > 0 && told.length < 5 && h("ul", { class: "answer", id: "answer" }, told);
+}
 /** What a comparison compares: methods, alphas, seeds. */
 function counted(runs) {
   const values = of => new Set(runs.map(of)), methods = values(r => r.method);
@@ -77,7 +94,6 @@ function standings(rows) {
     ["label error", "label_error", pct, 0], ["coverage", "coverage", percent, 0], ["moved", "megabytes", mb, 0],
     ["time", "seconds", time, 0], ["seeds", "seeds", count, 0],
   ].filter(([, key]) => rows.some(row => there(row[key])));
-  const kind = ({ like, alpha }) => `${alpha} ${like?.config.data}`; // only of one kind can one be the best
   const isBest = (row, key, sign) => {
     const all = rows.filter(other => kind(other) === kind(row)).map(other => other[key]).filter(there);
     return sign && all.length > 1 && there(row[key]) && all.every(other => sign * row[key] >= sign * other);
