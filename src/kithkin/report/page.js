@@ -89,8 +89,8 @@ const rowsOfGroups = () => DATA.comparison.map(row => ({ ...row, like: DATA.runs
 function standings(rows) {
   const accuracy = (v, { test_sd: sd }) => pct(v) + (there(sd) ? ` ± ${(100 * sd).toFixed(1)}` : "");
   const columns = [ // name, key, form, and whether more is better (1), less (-1), or neither
-    ["test", "test", accuracy, 1], ["best of any round", "best_test", pct, 1], ["worst 10%", "worst_decile", pct, 1],
-    ["variance", "variance", variance, -1], ["gain over local", "gain", points, 1], ["harmed", "harmed", percent, -1],
+    ["test accuracy", "test", accuracy, 1], ["gain over local", "gain", points, 1], ["harmed", "harmed", percent, -1],
+    ["worst 10%", "worst_decile", pct, 1], ["variance", "variance", variance, -1], ["best of any round", "best_test", pct, 1],
     ["label error", "label_error", pct, 0], ["coverage", "coverage", percent, 0], ["moved", "megabytes", mb, 0],
     ["time", "seconds", time, 0], ["seeds", "seeds", count, 0],
   ].filter(([, key]) => rows.some(row => there(row[key])));
