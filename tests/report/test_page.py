@@ -375,6 +375,17 @@ def test_columns_out_of_sight_throw_a_shadow_and_the_first_stays(view: Any, comp
     assert "gradient" in table.evaluate("x => getComputedStyle(x).backgroundImage")
 
 
+@pytest.mark.parametrize("width", [390, 768, 1024])
+def test_the_link_of_the_section_on_screen_is_in_sight(view: Any, both: Path, width: int):
+    tab = view(both, width)
+    tab.evaluate("document.getElementById('settings').scrollIntoView({ behavior: 'instant' })")
+    tab.wait_for_selector("#nav a[aria-current=true][href='#settings']")
+    link, nav = tab.locator("#nav a[aria-current=true]").bounding_box(), tab.locator("#nav").bounding_box()
+    assert nav["x"] <= link["x"]
+    assert link["x"] + link["width"] <= nav["x"] + nav["width"]
+    assert tab.evaluate("document.getElementById('nav').scrollWidth") <= nav["width"] + 1 or width == 390
+
+
 def test_settings_are_those_that_were_used(view: Any, both: Path, runs: dict[str, Path], tmp_path: Path):
     write_page([runs["um"]], tmp_path / "page.html", models=False)
     for page_ in (both, tmp_path / "page.html"):

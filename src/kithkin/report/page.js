@@ -226,9 +226,14 @@ function render() {
 let spy = null;
 function followSections(parts) {
   spy?.disconnect();
+  const nav = document.getElementById("nav");
   spy = new IntersectionObserver(entries => entries.filter(e => e.isIntersecting).forEach(({ target }) => {
-    for (const a of document.querySelectorAll("#nav a")) a.setAttribute("aria-current", a.hash === `#${target.id}`);
-  }), { rootMargin: "-15% 0px -75% 0px" });
+    for (const a of nav.children) {
+      const here = a.hash === `#${target.id}`;
+      a.setAttribute("aria-current", here);
+      if (here) nav.scrollLeft = a.offsetLeft - nav.offsetLeft - (nav.clientWidth - a.offsetWidth) / 2; // it stays in sight
+    }
+  }), { rootMargin: "-25% 0px -70% 0px" });
   parts.forEach(part => spy.observe(part));
 }
 
