@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Iterator
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,21 @@ def test_print_has_the_pages_colours():
     light = page[: page.index("color-scheme: light")]
     assert re.findall(r"--c\d+: (#\w+)", light) == list(COLOURS)
     assert re.findall(r"--(?:ink|muted|line): (#\w+)", light) == [INK, MUTED, LINE]
+
+
+def test_colour_blind_eyes_tell_the_first_eight_colours_apart_in_light_and_dark():
+    """As protanopes and deuteranopes see them (Machado et al. 2009), at a distance in CIELAB at which neighbours differ."""
+    page = (Path(kithkin.__file__).parent / "report/page.css").read_text("utf-8")
+    light, dark = (re.findall(r"--c[0-7]: #(\w+)", scheme) for scheme in page.split("@media screen", 1))
+    protan = [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]
+    deutan = [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]
+    white = np.array([[0.434, 0.376, 0.190], [0.213, 0.715, 0.072], [0.018, 0.109, 0.873]])  # to XYZ, in shares of white's
+    for scheme, sight in product((light, dark), (np.eye(3), protan, deutan)):
+        seen = np.array([list(bytes.fromhex(colour)) for colour in scheme]) / 255
+        seen = np.where(seen > 0.04045, ((seen + 0.055) / 1.055) ** 2.4, seen / 12.92) @ np.transpose(sight)
+        x, y, z = np.cbrt(seen.clip(0.001, 1) @ white.T).T
+        lab = np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
+        assert min(math.dist(a, b) for a, b in combinations(lab, 2)) > 9
 
 
 def test_colour_tells_the_method_dash_and_marker_the_alpha_and_seeds_are_alike(many: list[dict[str, Any]]):

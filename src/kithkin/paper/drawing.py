@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kithkin.disk import disk_errors, write_text, write_whole
-from kithkin.palette import BLACK, BLUE, GREEN, GREY, LINE, ORANGE, PURPLE, RED, SKY, YELLOW
+from kithkin.palette import BLACK, BLUE, GREEN, GREY, LINE, OLIVE, ORANGE, PURPLE, RED, SKY
 from kithkin.paper.cells import Grid, Record
 
 MARKERS = "osD^vPX*<>p"
@@ -34,7 +34,7 @@ LINES: dict[str, dict[str, Any]] = {
     "fixavg-ft": {"color": BLUE, "linestyle": "--"},
     "fedper": {"color": ORANGE, "linestyle": "--"},
     "lg-fedavg": {"color": PURPLE, "linestyle": "--"},
-    "pfedme": {"color": YELLOW, "linestyle": "--"},
+    "pfedme": {"color": OLIVE, "linestyle": "--"},
     "local": {"color": GREY, "linestyle": "--"},
     "fedavg-sl": {"color": BLUE, "linestyle": ":"},
     "fedprox-sl": {"color": SKY, "linestyle": ":"},
