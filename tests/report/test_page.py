@@ -394,6 +394,14 @@ def test_settings_are_those_that_were_used(view: Any, both: Path, runs: dict[str
         assert "label ratio each client's own" in told
 
 
+def test_a_hundred_clients_stand_in_rows_of_one_length_and_what_is_below_throws_a_shadow(view: Any, tmp_path: Path):
+    many = make_up(tmp_path / "many", clients=100, data=str(many_pictures(tmp_path / "many.npz")))
+    tab = view(written(tmp_path, many))
+    heights = tab.eval_on_selector_all("#split text.client", "all => all.map(x => x.getAttribute('y'))")
+    assert [heights.count(y) for y in dict.fromkeys(heights)] == [50, 50]
+    assert "gradient" in tab.evaluate("getComputedStyle(document.querySelector('#split .scroll')).backgroundImage")
+
+
 def test_upright_lines_stand_at_the_ticks(view: Any, both: Path):
     tab = view(both)
     at = tab.evaluate("""["line.rule", "text[text-anchor=middle]"].map(found =>

@@ -128,10 +128,11 @@ function splitCard(run) {
     draw: width => {
       if (!d) return `The data set of ${run.name} is not here.`;
       const K = d.every.length, C = names.length, head = 20, left = 12 + widest([...short, "ratio", "client"]);
-      const room = width - left - 4, per = Math.max(1, Math.min(K, Math.floor(room / (K > 200 ? 13 : 22)))); // clients in a row
+      const room = width - left - 4, most = Math.max(1, Math.floor(room / (K > 200 ? 13 : 21)));
+      const per = Math.ceil(K / Math.ceil(K / most)); // clients in a row: about as many in each
       const cell = Math.min(110, room / per), row = Math.min(cell, 30), wide = Math.min(40, cell * .72);
       const slanted = isNamed(run) && cell < 90, band = C * row + (slanted ? 96 : 46);
-      const most = Math.max(...d.every.map(r => Math.max(...r)), 1), radius = n => row * .49 * Math.sqrt(n / most);
+      const largest = Math.max(...d.every.map(r => Math.max(...r)), 1), radius = n => row * .49 * Math.sqrt(n / largest);
       const svg = canvas(width, head + Math.ceil(K / per) * band), spots = [];
       let every = "", known = "", bars = "", ground = "", rules = "";
       d.every.forEach((counts, k) => {
@@ -147,7 +148,7 @@ function splitCard(run) {
         const bar = height => `M${x - wide / 2},${base}h${wide}v${(-height).toFixed(1)}h${-wide}Z`;
         ground += bar(18);
         bars += bar(18 * (share(total(d.labelled[k]), total(counts)) || 0));
-        const numbered = k % per % Math.ceil((K > 100 ? 34 : 22) / cell) === 0, y = base + 13;
+        const numbered = k % per % Math.ceil((K > 100 ? 34 : 21) / cell) === 0, y = base + 13;
         const turned = slanted && { "text-anchor": "end", transform: `rotate(-45 ${x} ${y})` };
         if (numbered) svg.append(
           s("text", { class: "client", x, y, "text-anchor": "middle", ...turned }, tickOf(run, k, slanted ? 76 : cell - 8)));
