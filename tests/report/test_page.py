@@ -392,6 +392,10 @@ def test_settings_are_those_that_were_used(view: Any, both: Path, runs: dict[str
         told = re.sub(r"\s+", " ", view(page_).inner_text("#settings"))
         assert "precision fp32" in told
         assert "label ratio each client's own" in told
+    tab = view(both)
+    assert "method" in tab.inner_text(".settings")
+    assert "batch size" not in tab.inner_text(".settings")  # what is the same in both has no column for each
+    assert "batch size" in tab.inner_text(".same")
 
 
 def test_a_hundred_clients_stand_in_rows_of_one_length_and_what_is_below_throws_a_shadow(view: Any, tmp_path: Path):

@@ -191,14 +191,15 @@ function settings() {
   const named = (word, values) => Object.fromEntries(Object.entries(values).map(([name, v]) => [`${word}: ${name}`, v]));
   const all = DATA.runs.map(r => ({ method: r.method, ...used(r), ...r.settings, ...named("machine", r.machine),
     ...named("version", r.versions), ...origin(r) }));
-  const names = [...new Set(all.flatMap(Object.keys))], differ = name => new Set(all.map(run => show(run[name]))).size > 1;
-  const row = name => h("tr", {}, h("th", { scope: "row" }, words(name)), differ(name)
-    ? all.map(run => h("td", {}, value(name, run[name])))
-    : h("td", { class: "same", colspan: all.length }, value(name, all[0][name])));
+  const names = [...new Set(all.flatMap(Object.keys))], differs = name => new Set(all.map(run => show(run[name]))).size > 1;
+  const row = name => h("tr", {}, h("th", { scope: "row" }, words(name)), all.map(run => h("td", {}, value(name, run[name]))));
+  const same = name => h("div", {}, h("dt", {}, words(name)), h("dd", {}, value(name, all[0][name])));
   return section("settings", "Settings", "What differs between the runs comes first.",
     h("div", { class: "card w12 settings" }, region("Settings", h("table", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "setting"), DATA.runs.map(r => h("th", { scope: "col" }, r.name)))),
-      h("tbody", {}, [...names.filter(differ), ...names.filter(name => !differ(name))].map(row))))));
+      h("tbody", {}, names.filter(differs).map(row))))),
+    h("div", { class: "card w12" }, h("div", { class: "head" }, h("h3", {}, "The same in all runs")),
+      h("dl", { class: "facts same" }, names.filter(name => !differs(name)).map(same))));
 }
 
 // ---------------------------------------------------------------- the whole
