@@ -89,10 +89,13 @@ def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tm
     assert code == 0
     assert f"results/{second.file} is no finished cell" in err
     report = (tmp_path / "here/all.md").read_text()
-    assert "| [sample-rate](#sample-rate-short) | short | paper | 1 of 5 | 1 |" in report
+    assert "|  | in the paper | short |\n" in report
+    assert "(`sample-rate`) | Table V | [1 of 5](#sample-rate-short) |" in report
+    assert "*short*: with fewer rounds." in report
+    assert "*small*" not in report
     assert '(Table V), short <a id="sample-rate-short"></a>' in report
     places = 4 * len(ALL)
-    assert f"| [fashion-mnist](#fashion-mnist-short) | short | paper | 1 of {places} | 1 |" in report
+    assert f"(`fashion-mnist`) | Table I | [1 of {places}](#fashion-mnist-short) |" in report
     assert "1 finished runs in all" in report
     (nothing,) = (line for line in report.splitlines() if line.startswith("Nothing was run yet for "))
     assert "`kithkin paper pathmnist`" in nothing

@@ -62,7 +62,18 @@ Value = TypeVar("Value")
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines))
+    """Markdown, in which columns of numbers stand on the right, so that digits stand below digits.
+
+    >>> print(table(["", "%"], [["um", "9.5"], ["mix", ""]]))
+    |  | % |
+    | --- | ---: |
+    | um | 9.5 |
+    | mix |  |
+    """
+    lines = list(lines)
+    columns = [[line[i] for line in lines if line[i]] for i in range(len(heads))]
+    rules = ["---:" if all(re.match(r"[\[*+-]*\d", text) for text in column) else "---" for column in columns]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rules, *lines))
 
 
 def here(values: Sequence[float], digits: int = 1) -> str:
