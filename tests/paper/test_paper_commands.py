@@ -59,6 +59,7 @@ def test_all_of_them_run_and_draw_at_the_smallest_scale(kith: Any, tmp_path: Pat
     assert all(f"## {recipe.title}" in report for recipe in RECIPES.values())
     assert f"{len(list((tmp_path / 'results/digits').glob('*.json')))} finished runs" in report
     assert "Nothing was run yet" not in report
+    assert report.index("**Who is ahead**") < report.index("| [fashion-mnist, smoke](#fashion-mnist-smoke) | **") < 900
     assert all(f'<h2 id="{name}-smoke">' in page and f'href="#{name}-smoke"' in page for name in RECIPES)
     assert page.count('tabindex="0"><img style="min-width:') == page.count("data:image/png;base64,")
     assert page.count("data:image/png;base64,") == report.count("![") == len(list((tmp_path / "results/figures").iterdir()))
@@ -97,6 +98,7 @@ def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tm
     places = 4 * len(ALL)
     assert f"(`fashion-mnist`) | Table I | [1 of {places}](#fashion-mnist-short) |" in report
     assert "1 finished runs in all" in report
+    assert "Who is ahead" not in report  # one is not ahead of any other
     (nothing,) = (line for line in report.splitlines() if line.startswith("Nothing was run yet for "))
     assert "`kithkin paper pathmnist`" in nothing
     assert "fashion-mnist" not in nothing

@@ -22,7 +22,7 @@ from kithkin.paper.cells import Cell, Grid, gather
 from kithkin.paper.drawing import Picture, png
 from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
 from kithkin.paper.recipes import RECIPES, page
-from kithkin.paper.tables import GRID, SMALL_GRID, contenders, rates_of, settled, still_contended, tried
+from kithkin.paper.tables import GRID, SMALL_GRID, contenders, leaders, rates_of, settled, still_contended, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
@@ -45,6 +45,20 @@ def some(name: str, chosen: Callable[[Cell], bool], plan: Plan = PLAN) -> Cell:
 def test_the_names_are_those_that_were_promised():
     tables = ["fashion-mnist", "cifar-10", "components", "refresh-period", "sample-rate", "pathmnist", "organamnist", "costs"]
     assert set(RECIPES) == {*tables, *FIGURES, "parts", "tuning"}
+
+
+def test_the_best_that_does_not_know_all_labels_is_bold_and_said_to_be_ahead(tmp_path: Path):
+    cells = [c for c in RECIPES["fashion-mnist"].plan(PLAN) if c.column == 0.5]
+    for method, test, final in (("um", 0.7, 0.7), ("fedavg-sl", 0.9, 0.9), ("fixavg", 0.8, 0.6), ("local", 0.6, 0.65)):
+        put(next(c for c in cells if c.row == method), tmp_path, test=test, final=(final, 0.9))
+    text = text_of("fashion-mnist", tmp_path)
+    assert row(text, "fixavg")[0] == "**80.0 (n 1)**"
+    assert (row(text, "um")[0], row(text, "fedavg-sl")[0]) == ("70.0 (n 1)", "90.0 (n 1)")
+    assert "(bold: the best of those that do not know all labels):" in text
+    assert "| um-plus |" not in text  # neither ours nor the paper's is known of it
+    grid = gather(RECIPES["fashion-mnist"].plan(PLAN), tmp_path)
+    assert leaders(grid, 0.5) == "**fixavg 80.0** (50% harmed), um 70.0, local 60.0"
+    assert leaders(grid, 5.0) == ""
 
 
 def test_the_papers_setting_is_the_papers():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kithkin.comparison import gains_over, harmed, worst_decile
+from kithkin.comparison import worst_decile
 from kithkin.data.official import DIGITS, source_of
 from kithkin.palette import COLOURS
 from kithkin.paper.cells import Cell, Grid, Record
@@ -32,7 +32,7 @@ from kithkin.paper.drawing import (
     widen,
     write_on,
 )
-from kithkin.paper.measures import TERMS, at_best, label_error, moved, variance
+from kithkin.paper.measures import TERMS, at_best, finals, harmed_share, label_error, moved, variance
 from kithkin.paper.plan import ALL, MAIN, MEDICAL, Plan
 
 SHORT_NAMES = {
@@ -91,7 +91,7 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
     for axes, data in zip(panels.flat, MAIN, strict=True):
         write_on(axes, data, "α", "variance")
         axes.set_yscale("log")  # the fairest lie a hundredfold below the others
-        alone = {a: {r["config"]["seed"]: r["clients"]["final"] for r in grid.at((data, "local"), a)} for a in alphas}
+        alone = {a: finals(grid.at((data, "local"), a)) for a in alphas}
         for i, (_, method) in enumerate(row for row in grid.rows if row[0] == data):
             texts: list[str] = []
             variances: dict[float, list[float]] = {}
@@ -110,12 +110,6 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
         f"not run. {LINES_IN_WORDS}"
     )
     return [Picture("fairness", caption, figure), table(heads, lines)]
-
-
-def harmed_share(alone: dict[int, list[float]], record: Record) -> float | None:
-    """In percent; None where nobody was seen to train alone with this seed."""
-    gains = gains_over(alone.get(record["config"]["seed"]), record["clients"]["final"])
-    return 100 * harmed(gains) if gains else None
 
 
 # Figs. 7 and 10: how long to search, and how many helpers

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
+from kithkin.comparison import gains_over, harmed
 from kithkin.paper.cells import Record
 from kithkin.paper.drawing import Measure
 from kithkin.paper.plan import HOME
@@ -43,6 +45,17 @@ def labelled(record: Record) -> float | None:
 
 def percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
+
+
+def harmed_share(alone: dict[int, list[float]], record: Record) -> float | None:
+    """In percent, at the last round; None where nobody was seen to train alone with this seed."""
+    gains = gains_over(alone.get(record["config"]["seed"]), record["clients"]["final"])
+    return 100 * harmed(gains) if gains else None
+
+
+def finals(records: Sequence[Record]) -> dict[int, list[float]]:
+    """The accuracies of every client at the last round, by seed."""
+    return {record["config"]["seed"]: record["clients"]["final"] for record in records}
 
 
 def moved(record: Record) -> int:

@@ -18,13 +18,15 @@ from kithkin.paper.measures import (
     TERMS,
     at_best,
     best_of_any,
+    finals,
+    harmed_share,
     label_error,
     labelled,
     moved,
     published,
     variance,
 )
-from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, TUNED, Plan
+from kithkin.paper.plan import ALL, MAIN, MEDICAL, OURS, SHORT, SUPERVISED, TUNED, Plan
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from, from the middle outwards,
 SMALL_GRID = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4, 1e-1)  # and on small sets
@@ -45,6 +47,8 @@ PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one 
     "views strong": {"views": "strong"},
 }
 
+BOLD = " (bold: the best of those that do not know all labels)"
+
 
 # Tables I, II, VI, VII: methods by alpha
 def accuracy_cells(data: str, plan: Plan) -> Iterator[Cell]:
@@ -59,13 +63,33 @@ def accuracy_draw(name: str, grid: Grid, plan: Plan) -> list[Block]:
     heads = ["method", *(head for a in alphas for head in heads_beside(f"α = {a:g}", alone))]
     blocks: list[Block] = []
     for title, measure in MEASURES.items():
-        lines = [
-            [row, *(t for a in alphas for t in beside(measured(grid, row, a, measure), published(name, row, a), alone))]
-            for row in ALL
-            if row in grid.rows
-        ]
-        blocks += [f"{title}:", table(heads, lines)]
+        first = {a: next(iter(ranked(grid, a, measure)), None) for a in alphas}
+        lines: list[list[str]] = []
+        for row in (row for row in ALL if row in grid.rows):
+            texts = {a: beside(measured(grid, row, a, measure), published(name, row, a), alone) for a in alphas}
+            shown = [f"**{text}**" if i == 0 and row == first[a] else text for a in alphas for i, text in enumerate(texts[a])]
+            lines += [[row, *shown]] if any(shown) else []
+        blocks += [f"{title}{BOLD if any(first.values()) else ''}:", table(heads, lines)]
     return [*blocks, *differences(name, grid, plan)]
+
+
+def ranked(grid: Grid, alpha: float, measure: Measure = at_best) -> dict[str, float]:
+    """The means of the methods that do not know all labels, the best first; none where there are not two of them."""
+    rows = {row: values for row in grid.rows if row not in SUPERVISED and (values := measured(grid, row, alpha, measure))}
+    means = {row: fmean(values) for row, values in rows.items()}
+    return dict(sorted(means.items(), key=lambda item: -item[1])) if len(means) > 1 else {}
+
+
+def leaders(grid: Grid, alpha: float, most: int = 3) -> str:
+    """The first few in words, and which share of its clients the best leaves worse off than alone."""
+    means = ranked(grid, alpha)
+    if not means:
+        return ""
+    first = next(iter(means))
+    harm = [] if first == "local" else measured(grid, first, alpha, partial(harmed_share, finals(grid.at("local", alpha))))
+    texts = [f"{row} {mean:.1f}" for row, mean in means.items()][:most]
+    texts[0] = f"**{texts[0]}**" + (f" ({fmean(harm):.0f}% harmed)" if harm else "")
+    return ", ".join(texts)
 
 
 def differences(name: str, grid: Grid, plan: Plan) -> list[Block]:
