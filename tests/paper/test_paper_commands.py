@@ -59,11 +59,14 @@ def test_all_of_them_run_and_draw_at_the_smallest_scale(kith: Any, tmp_path: Pat
     assert all(f"## {recipe.title}" in report for recipe in RECIPES.values())
     assert f"{len(list((tmp_path / 'results/digits').glob('*.json')))} finished runs" in report
     assert "Nothing was run yet" not in report
-    assert report.index("**Who is ahead**") < report.index("| [fashion-mnist, smoke](#fashion-mnist-smoke) | **") < 900
+    assert report.index("## Who is ahead") < report.index("| [fashion-mnist, smoke](#fashion-mnist-smoke) | **") < 900
     assert all(f'<h2 id="{name}-smoke">' in page and f'href="#{name}-smoke"' in page for name in RECIPES)
     assert page.count('tabindex="0"><img style="min-width:') == page.count("data:image/png;base64,")
     assert page.count("data:image/png;base64,") == report.count("![") == len(list((tmp_path / "results/figures").iterdir()))
     assert 'src="figures' not in page
+    assert "<title>The paper's tables and figures, ours beside theirs · kithkin</title>" in page
+    assert "prefers-color-scheme: dark" in page
+    assert "#5E5500" in page  # the report's palette
 
 
 def test_the_list_tells_names_places_and_counts(kith: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -90,13 +93,13 @@ def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tm
     assert code == 0
     assert f"results/{second.file} is no finished cell" in err
     report = (tmp_path / "here/all.md").read_text()
-    assert "|  | in the paper | short |\n" in report
-    assert "(`sample-rate`) | Table V | [1 of 5](#sample-rate-short) |" in report
+    assert "|  | short | there |\n" in report
+    assert "(`sample-rate`) | [1 of 5](#sample-rate-short) | Table V |" in report
     assert "*short*: with fewer rounds." in report
     assert "*small*" not in report
     assert '(Table V), short <a id="sample-rate-short"></a>' in report
     places = 4 * len(ALL)
-    assert f"(`fashion-mnist`) | Table I | [1 of {places}](#fashion-mnist-short) |" in report
+    assert f"(`fashion-mnist`) | [1 of {places}](#fashion-mnist-short) | Table I |" in report
     assert "1 finished runs in all" in report
     assert "Who is ahead" not in report  # one is not ahead of any other
     (nothing,) = (line for line in report.splitlines() if line.startswith("Nothing was run yet for "))

@@ -19,7 +19,7 @@ from PIL import Image
 from kithkin.config import DEFAULTS
 from kithkin.data.official import SMALL
 from kithkin.paper.cells import Cell, Grid, gather
-from kithkin.paper.drawing import Picture, png
+from kithkin.paper.drawing import Picture, as_html, heads_beside, png, table
 from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
 from kithkin.paper.recipes import RECIPES, page
 from kithkin.paper.tables import GRID, SMALL_GRID, contenders, leaders, rates_of, settled, still_contended, tried
@@ -57,8 +57,21 @@ def test_the_best_that_does_not_know_all_labels_is_bold_and_said_to_be_ahead(tmp
     assert "(bold: the best of those that do not know all labels):" in text
     assert "| um-plus |" not in text  # neither ours nor the paper's is known of it
     grid = gather(RECIPES["fashion-mnist"].plan(PLAN), tmp_path)
-    assert leaders(grid, 0.5) == "**fixavg 80.0** (50% harmed), um 70.0, local 60.0"
+    assert leaders(grid, 0.5) == "**fixavg&nbsp;80.0** (50% harmed), um&nbsp;70.0, local&nbsp;60.0"
     assert leaders(grid, 5.0) == ""
+
+
+def test_columns_of_ours_the_papers_and_the_difference_belong_together_on_the_page():
+    alike, other = (
+        table([head, *heads_beside("α = 1"), *more], [["um"] * (4 + len(more))]) for head, more in (("", []), ("ν", ["GB"]))
+    )
+    page_ = as_html(f"# Title\n\n{alike}\n\n{other}\n\n| a |\n| --- |\n| 7.0 (n 2) |", {})
+    assert [line for line in page_.splitlines() if line.startswith("<table")] == [
+        '<table class="beside">',
+        "<table>",
+        "<table>",
+    ]
+    assert "7.0 <small>(n 2)</small>" in page_
 
 
 def test_the_papers_setting_is_the_papers():

@@ -173,7 +173,7 @@ def _ahead(compared: dict[str, Grid]) -> list[str]:
         "labels; *harmed*: clients of the first that end more than 3 points below their own `local` model."
     )
     lines = [[name, *(texts[i] for i in shown)] for name, texts in told.items() if any(texts)]
-    return ["**Who is ahead**", table(["", *(f"α = {alphas[i]:g}" for i in shown)], lines), words, "**What there is**"]
+    return ["## Who is ahead", table(["", *(f"α = {alphas[i]:g}" for i in shown)], lines), words, "## What there is"]
 
 
 def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Scale | None = None) -> None:
@@ -211,11 +211,11 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
     heads += _ahead(compared)
     used = [plan for plan in plans if any(plan in there for there in told.values())]
     lines = [
-        [f"{RECIPES[name].title} (`{name}`)", RECIPES[name].place, *(there.get(plan, "") for plan in used)]
+        [f"{RECIPES[name].title} (`{name}`)", *(there.get(plan, "") for plan in used), RECIPES[name].place]
         for name, there in told.items()
         if there
     ]
-    heads.append(table(["", "in the paper", *(", ".join(plan.words) or "as there" for plan in used)], lines))
+    heads.append(table(["", *(", ".join(plan.words) or "as in the paper" for plan in used), "there"], lines))
     words = [word for word in MEANINGS if any(word in plan.words for plan in used)]
     heads.append(" ".join(["How many of its places are filled.", *(f"*{word}*: {MEANINGS[word]}." for word in words)]))
     heads.append(f"{len(files)} finished runs in all; one may serve several tables.")

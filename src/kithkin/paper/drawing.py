@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, TypeVar
@@ -261,24 +262,30 @@ def write_page(path: Path, blocks: Sequence[Block], figures: Path, page: bool = 
     return whole
 
 
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}code{background:#f4f4f4}"
-    ".picture{overflow-x:auto}img{max-width:100%}"
-    "td,th{padding:.2em .6em;border-bottom:1px solid #ddd;text-align:left;white-space:nowrap}"
-    "h2{margin-top:2.5em;border-top:2px solid #ccc;padding-top:.6em}"
-)
+BESIDE = r"<th[^>]*>[^<]*</th>\n<th[^>]*>paper</th>\n<th[^>]*>diff.</th>\n"  # ours, the paper's, the difference
 
 
 def as_html(text: str, pictures: dict[str, bytes]) -> str:
     body = MarkdownIt().enable("table").render(text)
     body = re.sub(r'<h2>(.*) <a id="(.*)"></a></h2>', r'<h2 id="\2">\1</h2>', body)
+    body = re.sub(rf"<table>(?=\n<thead>\n<tr>\n<th>[^<]*</th>\n({BESIDE})+</tr>)", '<table class="beside">', body)
+    body = re.sub(r"\(n \d+\)", r"<small>\g<0></small>", body)
     for address, content in pictures.items():
         least = int.from_bytes(content[16:20], "big") * 3 // 4  # of a PNG's width: smaller, nobody can read its words
         source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
         box = f'<p class="picture" tabindex="0"><img style="min-width:{least}px" src="{source}"'
         body = body.replace(f'<p><img src="{address}"', box)
+    title = re.sub("<.*?>", "", body.partition("</h1>")[0])
     head = (
-        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>kithkin</title><style>{STYLE}</style>'
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{title} · kithkin</title><link rel="icon" href="data:,"><style>{style()}</style>'
     )
-    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>{body}</body></html>\n"
+    body += '<a class="up" href="#">↑ Contents</a>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+def style() -> str:
+    """The report's colours and sizes, dark where the reader's screen is, and what this page has of its own."""
+    palette, own = (files(f"kithkin.{room}").joinpath("page.css").read_text("utf-8") for room in ("report", "paper"))
+    light, dark = re.findall(r"^:root(?:\[data-theme=dark\])? \{(.*?)^\}", palette, re.DOTALL | re.MULTILINE)
+    return f":root {{{light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n{own}"

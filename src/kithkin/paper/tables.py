@@ -87,7 +87,7 @@ def leaders(grid: Grid, alpha: float, most: int = 3) -> str:
         return ""
     first = next(iter(means))
     harm = [] if first == "local" else measured(grid, first, alpha, partial(harmed_share, finals(grid.at("local", alpha))))
-    texts = [f"{row} {mean:.1f}" for row, mean in means.items()][:most]
+    texts = [f"{row}&nbsp;{mean:.1f}" for row, mean in means.items()][:most]
     texts[0] = f"**{texts[0]}**" + (f" ({fmean(harm):.0f}% harmed)" if harm else "")
     return ", ".join(texts)
 
