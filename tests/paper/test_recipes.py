@@ -186,6 +186,7 @@ def test_harmed_are_those_who_end_more_than_three_points_below_local_of_the_same
     assert "α = 1" not in text, "nothing was run there"
     assert row(text, "cifar-10 um") == ["0.0200 ± 0.0000 (n 2)", "28.0 ± 25.5 (n 2)", "25.0 (n 1)"]
     assert row(text, "cifar-10 local") == ["0.0200 (n 1)", "50.0 (n 1)", ""]
+    assert "| fashion-mnist um |" not in text, "nothing was run of it"
 
 
 def test_every_part_of_um_plus_is_taken_away_by_itself(tmp_path: Path):
@@ -348,6 +349,7 @@ def test_a_line_of_fairness_breaks_where_an_alpha_was_not_run(tmp_path: Path):
     (line,) = (line for line in ran.lines if line.get_label() == "um")
     assert np.isnan(line.get_ydata()).tolist() == [False, True, False, False]
     assert len(empty.get_yticks()) > 1, "it has the axis of both"
+    assert {text.get_fontsize() for text in empty.get_yticklabels(which="both")} == {8.0}
 
 
 def test_a_share_of_what_was_not_run_says_so(tmp_path: Path):

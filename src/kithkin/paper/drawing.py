@@ -143,7 +143,7 @@ def sheet(
     for axes in panels.flat:
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.tick_params(labelsize=8, length=0)
+        axes.tick_params(which="both", labelsize=8, length=0)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, panels
 

@@ -102,7 +102,7 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
                 texts += [here(var, 4), here(worst), here(harm)]
                 variances[a] = var
             draw_means(axes, variances, marker=MARKERS[i % 11], label=method, **{"linewidth": 1.2, **LINES[method]})
-            lines.append([f"{data} {method}", *texts])
+            lines += [[f"{data} {method}", *texts]] if any(texts) else []
     key_of(figure, panels)
     caption = (
         "Lower is fairer; a method that fails everybody alike is fair too, so below stand the worst tenth (%) and the harmed: "
@@ -268,7 +268,7 @@ def relation_draw(grid: Grid, plan: Plan) -> list[Block]:
     lines: list[list[str]] = []
     for i, data in enumerate(rows):
         for axes, (terms, name) in zip(panels[i], TERMS.items(), strict=True):
-            write_on(axes, f"{data}, {name}", f"relation by {terms}", "true accuracy of w_j on k")
+            write_on(axes, f"{data}, {name}", f"relation by {terms}", "true accuracy of $w_j$ on client k")
             axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
             for record in grid.at(data, "um")[:1]:
                 seen = record["relation"]
