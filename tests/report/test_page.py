@@ -418,7 +418,7 @@ def test_upright_lines_stand_at_the_ticks(view: Any, both: Path):
 def test_paper_is_light_and_nothing_is_cut(view: Any, comparison: Path):
     tab = view(comparison, scheme="dark")
     tab.emulate_media(media="print")
-    tab.set_viewport_size({"width": 720, "height": 1000})
+    tab.set_viewport_size({"width": 688, "height": 1000})  # of A4 within its margins
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--card')").strip() == "#FFFFFF"
     assert tab.evaluate("getComputedStyle(document.querySelector('.key')).printColorAdjust") == "exact"
