@@ -364,12 +364,59 @@ def test_a_server_that_is_up_keeps_its_folder_address_and_certificates(
         assert reread(file, insecure=False) is file
         assert f"another {name} takes effect when `kithkin serve` is started again" in capsys.readouterr().out
     written(tmp_path, GOOD.replace("rounds = 4", "rounds = 5"))
+    file.folder.mkdir()
+    (file.folder / "started.json").write_text('{"run": "x", "flower": 1}')
     assert reread(file, insecure=False) is file
     assert "name another folder in the file, and start `kithkin serve` again" in capsys.readouterr().out
     assert not registered
     written(tmp_path, GOOD + f"[[sites]]\nname = 'north'\nkey = '{KEY}'\n")
     assert [seat.name for seat in reread(file, insecure=False).sites] == ["north"]
     assert registered == [1]
+
+
+def test_until_a_run_begins_its_terms_may_change_while_a_server_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(commands, "register", lambda file: None)
+    file = read_federation(written(tmp_path, GOOD))
+    file.folder.mkdir()
+    (file.folder / "started.json").write_text('{"run": "x"}')  # which Flower has not been handed yet
+    written(tmp_path, GOOD.replace("rounds = 4", "rounds = 5"))
+    assert reread(file, insecure=False).terms.config.rounds == 5
+
+
+def test_a_run_does_not_go_on_with_other_terms_when_its_server_is_started_again(tmp_path: Path, capsys: Capsys):
+    path = written(tmp_path, GOOD)
+    folder = served(path)
+    (folder / "run").mkdir()
+    terms = json.loads(read_federation(path).terms.as_text())
+    (folder / "run" / "manifest.json").write_text(json.dumps({"terms": terms}))
+    (folder / "started.json").write_text('{"run": "x", "flower": 1}')
+    path.write_text(GOOD.replace("rounds = 4", "rounds = 5"))
+    assert "rounds = 5, but the run began with 4" in refusal(capsys, "serve", str(path), "--insecure")
+    (folder / "started.json").unlink()
+    with alone(folder / ".serving", "", ""):
+        assert "is served already" in refusal(capsys, "serve", str(path), "--insecure"), "`start` tells"
+
+
+def test_a_run_that_goes_on_is_not_started_twice(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch):
+    """Of two server apps one waits, and is the one that `stop` would end."""
+    monkeypatch.setattr(commands, "check_serving", lambda file: None)
+    path = written(tmp_path, GOOD)
+    main(["federation", "start", str(path)])
+    folder = tmp_path / "server"
+    token = json.loads((folder / "started.json").read_text())["run"]
+    (folder / "started.json").write_text(json.dumps({"run": token, "flower": 1}))
+    (folder / "status.json").write_text(json.dumps(processes.this_process() | {"state": "running"}))
+    main(["federation", "start", str(path)])
+    assert "Started already: um, 4 rounds" in capsys.readouterr().out
+    assert "flower" in json.loads((folder / "started.json").read_text())
+    assert (folder / "status.json").exists()
+    for again in ("failed", "deleted"):
+        (folder / "status.json").write_text(json.dumps({"state": again}))
+        if again == "deleted":
+            shutil.rmtree(folder / "run")
+        (folder / "started.json").write_text('{"run": "x", "flower": 1}')
+        main(["federation", "start", str(path)])
+        assert "flower" not in json.loads((folder / "started.json").read_text())
 
 
 def test_a_disk_that_fails_while_the_file_changes_does_not_end_the_server(

@@ -42,6 +42,8 @@ def serve(file: Path, insecure: bool = False) -> None:
     federation = checked_file(file, insecure)
     if not insecure:
         check_server_papers(federation.ca, federation.certificate, federation.key)
+    if wanted(federation):  # it would go on with other terms
+        check_same(begun(federation), federation.terms, federation.path)
     if not on_this_machine(federation.listen):
         remedy = f"Listen at {BEHIND_PROXY}, behind a proxy (docs/deploy.md)."
         say(f"Beware: whoever reaches {federation.listen} can run code here. {remedy}")
@@ -117,7 +119,7 @@ def reread(file: FederationFile, insecure: bool) -> FederationFile:
                 raise KithkinError(
                     f"another {name} takes effect when `kithkin serve` is started again.", "Until then all is as it was."
                 )
-        check_same(json.loads(file.terms.as_text()), after.terms, file.path)
+        check_same(begun(file), after.terms, file.path)
         if not insecure:
             register(after)
     except (KithkinError, OSError) as e:
@@ -244,16 +246,18 @@ def start(file: Path, follow: bool = False) -> None:
     folder = Folder(federation.run)
     if folder.summary.exists():
         raise KithkinError(f"The run in {folder.path} is finished.", NEW_RUN)
-    if folder.manifest.exists():
-        check_same(folder.read_manifest().get("terms", {}), federation.terms, federation.path)
+    check_same(begun(federation), federation.terms, federation.path)
     token = read_json(federation.run / "server.json").get("run") or secrets.token_hex(4)
     with disk_errors(federation.run, "Mend that, then start again."):
         federation.run.mkdir(parents=True, exist_ok=True)
+        going = wanted(federation) and (federation.run / "server.json").exists()  # a second server app would hide the first
         if not (federation.run / "server.json").exists():
             write_json(federation.run / "server.json", {"run": token, "secret": secrets.token_hex(16), "sites": {}})
-        (federation.folder / "status.json").unlink(missing_ok=True)
-        write_json(federation.folder / "started.json", {"run": token})
-    say(f"Started: {federation.terms.config.method}, {federation.terms.config.rounds} rounds, in {federation.run}")
+        if not going:
+            (federation.folder / "status.json").unlink(missing_ok=True)
+            write_json(federation.folder / "started.json", {"run": token})
+    began = "Started already" if going else "Started"
+    say(f"{began}: {federation.terms.config.method}, {federation.terms.config.rounds} rounds, in {federation.run}")
     if follow:
         _follow(federation)
 
@@ -261,6 +265,14 @@ def start(file: Path, follow: bool = False) -> None:
 def check_serving(file: FederationFile) -> None:
     if not is_served(file):
         raise KithkinError("The server is not up.", f"Start it with `kithkin serve {file.path}`.")
+
+
+def begun(file: FederationFile) -> dict[str, Any]:
+    """The terms that the run began with, if it did."""
+    folder = Folder(file.run)
+    if folder.manifest.exists():
+        return folder.read_manifest().get("terms", {})
+    return json.loads(file.terms.as_text()) if "flower" in read_json(file.folder / "started.json") else {}
 
 
 def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
