@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ import pytest
 import torch
 from fake import Federation, terms_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.common.serde import recorddict_to_proto
+from flwr.common.serde import message_to_proto, recorddict_to_proto
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.run import Run
+from flwr.superlink.grid.http_grid import HttpGrid
 
 import kithkin
 from kithkin.errors import KithkinError
 from kithkin.methods.base import Parcel
 from kithkin.nets import layout_of
+from kithkin.network import courier
 from kithkin.network.terms import craft_of, terms_from
 from kithkin.network.wire import DTYPES, RefusedError, Wire, digest, parcel_lines, parcels_from
 
@@ -313,6 +318,25 @@ def test_a_model_under_many_names_is_not_unpacked_at_the_server(kind: str, tmp_p
     federation.serve()
     assert any("sends 1000 models, where" in what for what in federation.said())
     assert most[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["a message", "no message", "no content", "of bytes", "to what nobody asked"])
+def test_an_answer_that_flower_cannot_read_or_that_nobody_asked_for_is_left_away(kind: str):
+    reply = Message(sealed([good()]), dst_node_id=1, message_type="train.round")
+    vars(reply.metadata)["_reply_to_message_id"] = "another" if kind == "to what nobody asked" else "asked"
+    objects = {name: thing.deflate() for name, thing in get_all_nested_objects(reply).items()}
+    made = {"no message": reply.content.deflate(), "no content": b"Message  0\0", "of bytes": b"Message  0\0\xff"}
+    objects[reply.object_id] = made.get(kind, objects[reply.object_id])
+    told = message_to_proto(reply)
+    told.metadata.message_id, told.metadata.reply_to_message_id = reply.object_id, "asked"
+    grid = HttpGrid(token="x")
+    grid.set_run(Run.create_empty(1))
+    vars(grid)["_client"] = SimpleNamespace(
+        PullMessages=lambda _: SimpleNamespace(messages_list=[told], message_object_trees=[get_object_tree(reply)]),
+        PullObject=lambda r: SimpleNamespace(object_found=True, object_available=True, object_content=objects[r.object_id]),
+        ConfirmMessageReceived=lambda _: None,
+    )
+    assert [m.has_content() for m in courier.pulled(grid, ["asked"], math.inf)] == [True] * (kind == "a message")
 
 
 @pytest.mark.parametrize("mark", [1.01, -0.01, "1", None])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -146,18 +147,29 @@ class Roster:
 
 
 def pulled(grid: Grid, messages: list[str], until: float) -> list[Message]:
-    """The replies that are there. For the rest of one whose sender was cut off, Flower would wait beyond all others' time."""
+    """The replies that are there. For the rest of one whose sender was cut off, Flower would wait beyond all others' time.
+
+    What is no message, or answers what nobody asked, would end the run; left away here, Flower itself calls the answer
+    unavailable at the next look, and so its sender is named.
+    """
     flower: Any = http_grid
-    whole = flower.pull_objects
+    whole, inflate = flower.pull_objects, flower.inflate_object_from_contents
 
     def in_time(*args: Any, **more: Any) -> dict[str, bytes]:
         return whole(*args, **more, max_time=max(0.0, until - time.monotonic()), backoff_cap=1.0)
 
-    flower.pull_objects = in_time
+    def read(*args: Any) -> Any:
+        with suppress(Exception):  # whatever a hostile message makes Flower raise
+            found = inflate(*args)
+            if isinstance(found, Message):
+                return found
+        return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=None))
+
+    flower.pull_objects, flower.inflate_object_from_contents = in_time, read
     try:
-        return list(grid.pull_messages(messages))
+        return [reply for reply in grid.pull_messages(messages) if reply.metadata.reply_to_message_id in messages]
     finally:
-        flower.pull_objects = whole
+        flower.pull_objects, flower.inflate_object_from_contents = whole, inflate
 
 
 def ssh_form(key: bytes) -> str:
