@@ -79,6 +79,20 @@ def test_a_program_whose_log_is_on_a_full_disk_goes_on(tmp_path: Path):
         assert process.wait() == 0
 
 
+def test_a_site_ends_where_flowers_heartbeat_does_so_that_it_is_started_again():
+    """Flower's program would stay, and the server take it for gone for good: after a full disk at the server, say."""
+    dies = "node.flower_supernode = lambda: (threading.Thread(target=lambda: 1 / 0).start(), time.sleep(60))"
+    says = f"import threading, time; from kithkin.network import node; {dies}; node.main()"
+    done = subprocess.run([sys.executable, "-c", says], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_site_is_flowers_program_that_ends_with_its_heartbeat(tmp_path: Path):
+    command = programs.supernode(tmp_path, Papers("north", "digits", server="127.0.0.1:9"), True, "127.0.0.1:10")
+    assert command[1:3] == ["-m", "kithkin.network.node"]
+
+
 def test_a_server_listens_to_its_own_machine_unless_told_otherwise_and_then_warns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -128,7 +128,7 @@ def superlink(file: FederationFile, insecure: bool) -> list[str]:
 
 def supernode(folder: Path, papers: Papers, insecure: bool, runtime: str) -> list[str]:
     host, port = host_and_port(runtime)
-    command = [program("flower-supernode"), "--superlink", papers.server, "--host", host, "--port", str(port)]
+    command = [sys.executable, "-m", "kithkin.network.node", "--superlink", papers.server, "--host", host, "--port", str(port)]
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(folder / "flower" / "secret")]
     command += ["--node-config", f"folder={json.dumps(str(folder))}"]
     if insecure:
