@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +91,29 @@ def test_a_site_ends_where_flowers_heartbeat_does_so_that_it_is_started_again():
 def test_a_site_is_flowers_program_that_ends_with_its_heartbeat(tmp_path: Path):
     command = programs.supernode(tmp_path, Papers("north", "digits", server="127.0.0.1:9"), True, "127.0.0.1:10")
     assert command[1:3] == ["-m", "kithkin.network.node"]
+
+
+def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> Path:
+    commands.init(tmp_path / "f", "127.0.0.1:9")
+    file = read_federation(tmp_path / "f" / "FEDERATION.toml")
+    file.folder.mkdir()
+    started = file.folder / "started.json"
+    started.write_text('{"run": "x", "flower": "an earlier one"}')
+    monkeypatch.setattr(programs, "flwr", lambda *_: answer(started))
+    with suppress(KithkinError):
+        commands.submit(file, insecure=True)
+    return started
+
+
+def test_a_run_that_is_stopped_while_it_is_handed_to_flower_stays_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert not handed(tmp_path, monkeypatch, lambda started: started.unlink() or {"run-id": "7"}).exists()
+
+
+def test_a_run_that_flower_did_not_take_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuses(_: Path) -> None:
+        raise KithkinError("Internal server error.", "")
+
+    assert json.loads(handed(tmp_path, monkeypatch, refuses).read_text()) == {"run": "x"}
 
 
 def test_a_server_listens_to_its_own_machine_unless_told_otherwise_and_then_warns(

@@ -95,8 +95,8 @@ def _serve(file: FederationFile, insecure: bool) -> None:
                     tried = time.monotonic()
                     try:
                         submit(file, insecure)
-                    except KithkinError as e:
-                        say(f"The run could not be handed to Flower: {e} Once more in {patience} s.")
+                    except (KithkinError, OSError) as e:
+                        say(f"The run could not be handed to Flower: {e} Once more in 10 s.")
                 elif not (file.folder / "started.json").exists() and at_work(file):
                     with suppress(ProcessLookupError):
                         os.kill(status_of(file)["pid"], signal.SIGTERM)
@@ -180,11 +180,13 @@ def is_served(file: FederationFile) -> bool:
 
 def submit(file: FederationFile, insecure: bool) -> None:
     """Hand the run to Flower; the server app picks up where its folder ends."""
-    run = read_json(file.folder / "started.json")["run"]
+    run = read_json(started := file.folder / "started.json")["run"]
+    write_json(started, {"run": run})
     app = programs.write_app(file.folder, replace(file.terms, run=run))
     (file.folder / "status.json").unlink(missing_ok=True)
     began = programs.flwr(file, insecure, "run", str(app), programs.LINK)
-    write_json(file.folder / "started.json", {"run": run, "flower": began["run-id"]})
+    if started.exists():  # else it was stopped meanwhile, and is ended as soon as it says that it is there
+        write_json(started, {"run": run, "flower": began["run-id"]})
 
 
 BEHIND_PROXY = "127.0.0.1:9443"
@@ -349,6 +351,8 @@ def status(file: Path) -> None:
     state = status_of(federation).get("state", "not started")
     if state == "running" and not at_work(federation):
         state = "waiting for its server" if wanted(federation) else "stopped"
+    elif state == "not started" and wanted(federation):
+        state = "starting"
     folder = Folder(federation.run)
     events = folder.read_lines(folder.path / "events.jsonl")
     up = "up" if is_served(federation) else "down"
