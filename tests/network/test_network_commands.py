@@ -12,6 +12,7 @@ import ssl
 import stat
 import subprocess
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -461,6 +462,7 @@ def test_a_site_is_not_made_for_a_device_that_is_not_there(tmp_path: Path):
 def test_keys_are_secret_and_a_site_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "d.npz", images=rng.integers(0, 255, (20, 8, 8), np.uint8), labels=np.array(["a", "b"] * 10))
+    np.savez(tmp_path / "two.npz", images=np.zeros((2, 8, 8), np.uint8), labels=np.array(["a", "b"]))
     site = tmp_path / "site"
     main(["site", "init", str(site), "--data", str(tmp_path / "d.npz"), "--name", "north"])
     key = capsys.readouterr().out.splitlines()[-1]
@@ -472,6 +474,7 @@ def test_keys_are_secret_and_a_site_is_made_once(tmp_path: Path, capsys: pytest.
         (["site", "init", str(site), "--data", str(tmp_path / "d.npz")], "is a site already"),
         (["site", "init", str(tmp_path / "b"), "--data", str(tmp_path / "none.npz")], "no file or folder"),
         (["site", "init", str(tmp_path / "b")], "No data is named"),
+        (["site", "init", str(tmp_path / "b"), "--data", str(tmp_path / "two.npz")], "too few pictures: 2"),
         (["site", "join", str(site)], "No server is named"),
         (["site", "join", str(site), "--server", "a:1"], "no CA certificate"),
         (["site", "join", str(tmp_path / "b"), "--server", "a:1"], "no file"),
@@ -521,6 +524,26 @@ def test_a_secret_is_its_owners_alone_whatever_the_umask_and_is_never_replaced(t
     with pytest.raises(FileExistsError):
         keys.write_secret(tmp_path / "site.key", b"another's")
     assert (tmp_path / "site.key").read_bytes() == b"mine"
+
+
+def test_a_site_that_a_full_disk_kept_from_being_made_can_be_made_later(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+):
+    words = ["site", "init", str(tmp_path / "site"), "--data", "digits", "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda handle, how: os.close(handle) or FileIO("/dev/full", "w"))
+        assert "the disk is full" in refusal(capsys, *words)
+    main(words)
+    assert (tmp_path / "site" / "site.key").stat().st_size > 0
+
+
+def test_a_lock_on_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(KithkinError, match=r"Cannot write .*\.joined: the disk is full"), alone(tmp_path / ".joined", "", ""):
+        pass
 
 
 def test_a_federation_folder_has_an_authority_whose_key_is_secret(tmp_path: Path):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from kithkin.data import load
+from kithkin.data import deal, load
 from kithkin.data.own import read_unlabelled
 from kithkin.disk import disk_errors
 from kithkin.errors import KithkinError
@@ -52,6 +52,7 @@ def site_init(
     dataset = load(data)
     if not 0 <= label_ratio <= 1:
         raise KithkinError(f"--label-ratio is {label_ratio}; it must lie in [0, 1].", "Give another --label-ratio.")
+    deal(dataset.labels, 1, 1.0, seed, label_ratio, dataset.name)  # or too few pictures are told when it joins, at the server
     folder = expanded(folder).resolve()
     paths = {"data": data, "unlabelled": unlabelled}
     paths = {k: str(expanded(v).resolve()) if v and expanded(v).exists() else v for k, v in paths.items()}

@@ -22,17 +22,22 @@ YEARS = {"ca": 10, "server": 2}
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """A file that its owner alone can read, from its first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
-        f.write(content)
+    """A file that its owner alone can read, from its first byte on; none where there is no room for all of it."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(content)
+    except OSError:
+        path.unlink()
+        raise
 
 
 def make_site_key(folder: Path) -> str:
     """A key pair in the folder; the public one as OpenSSH writes it."""
     private = ec.generate_private_key(ec.SECP384R1())
-    write_secret(folder / "site.key", private.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, PLAIN))
     public = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
     (folder / "site.pub").write_text(public + "\n")
+    write_secret(folder / "site.key", private.private_bytes(PEM, serialization.PrivateFormat.OpenSSH, PLAIN))
     return public
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
+from kithkin.disk import disk_errors
 from kithkin.errors import KithkinError
 from kithkin.network.keys import write_secret
 from kithkin.network.papers import Papers, host_and_port, on_this_machine
@@ -67,8 +68,8 @@ def alone(path: Path, problem: str, remedy: str) -> Generator[None, None, None]:
             raise KithkinError(f"{problem} by process {path.read_text().strip()}.", remedy) from None
         except OSError:
             pass  # a file system without locks
-        lock.truncate(0)
-        print(os.getpid(), file=lock, flush=True)
+        with disk_errors(path, "Free some room."):
+            path.write_text(f"{os.getpid()}\n")
         yield
 
 
