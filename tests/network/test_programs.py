@@ -93,6 +93,24 @@ def test_a_site_is_flowers_program_that_ends_with_its_heartbeat(tmp_path: Path):
     assert command[1:3] == ["-m", "kithkin.network.node"]
 
 
+@pytest.mark.parametrize(("code", "asks"), [(0, True), (1, False)])
+def test_a_site_whose_signatures_the_server_does_not_take_is_asked_for_its_clock(
+    code: int, asks: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    @contextmanager
+    def running(*_: Any) -> Generator[Any, None, None]:
+        yield SimpleNamespace(poll=lambda: code, returncode=code)
+
+    def ended(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(programs, "running", running)
+    monkeypatch.setattr(joining.time, "sleep", ended)
+    write_papers(tmp_path, Papers("north", "digits", server="127.0.0.1:9"))
+    joining.site_join(tmp_path, insecure=True)
+    assert ("is this machine's clock right?" in capsys.readouterr().out) == asks
+
+
 def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> Path:
     commands.init(tmp_path / "f", "127.0.0.1:9")
     file = read_federation(tmp_path / "f" / "FEDERATION.toml")

@@ -121,6 +121,7 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
             say(f"{papers.name} joins {papers.server}; what happens is in {folder / 'site.log'}")
             while node.poll() is None and hands.poll() is None:
                 time.sleep(0.2)
+            unsigned = node.poll() == 0  # as it ends by itself where the server finds a signature too old, or of the future
         with (folder / "site.log").open("rb") as log:
             log.seek(before)
             refusal = REFUSED in log.read()
@@ -129,7 +130,8 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
                 f"{papers.server} does not let {papers.name} in.",
                 f"Is {papers.ca or 'ca.crt'} its CA, is the public key in its file, and used by no other site?",
             )
-        say(f"{papers.name} lost its programs (codes {node.returncode}, {hands.returncode}); once more in 5 s")
+        clock = "; is this machine's clock right?" if unsigned else ""
+        say(f"{papers.name} lost its programs (codes {node.returncode}, {hands.returncode}){clock}; once more in 5 s")
         if time.monotonic() - began > PATIENCE:
             refused = time.monotonic() + PATIENCE
         time.sleep(5)
