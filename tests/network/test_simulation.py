@@ -45,7 +45,7 @@ def test_the_same_run_in_flowers_simulation(method: str, tmp_path: Path):
 def test_a_killed_simulation_goes_on_where_it_was(tmp_path: Path):
     local("um-plus", tmp_path / "local", rounds=8)
     there = Folder(tmp_path / "sim")
-    process = spawn(command("um-plus", there.path, rounds=8), waits_in_round(8, tmp_path / "never"))
+    process = spawn(command("um-plus", there.path, rounds=8, checkpoint_every=None), waits_in_round(8, tmp_path / "never"))
     wait_for_lines(there.metrics, 3, process)
     process.kill()
     process.communicate()

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ NEVER = 1e6  # seconds: nobody is left out of a simulated round
 
 def simulate(config: RunConfig, settings: Any, out: Path, display: Display, wire: Numbers = "fp32") -> Result:
     """Do a run in a new folder, as `kithkin run` does, with Flower between server and clients."""
-    federation = assemble(config, settings)
+    federation = assemble(replace(config, checkpoint_every=1), settings)  # sites keep no round but their last
     terms = Terms(
         federation.config,
         settings,
