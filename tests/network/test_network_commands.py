@@ -89,6 +89,8 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (("places = 3", 'places = 3\nwire = "fp8"'), "fp8"),
         (("places = 3", "places = 3\nleast = 4"), "least"),
         (("places = 3", "places = 3\ndeadline = 0"), "deadline"),
+        (("places = 3", "places = 3\ndeadline = inf"), "deadline is inf"),
+        (("places = 3", "places = -1"), "places is -1"),
         (("name", "name = ["), "cannot be read"),
     ],
 )
@@ -264,7 +266,7 @@ def test_addresses():
     assert [on_this_machine(a) for a in ("127.0.0.1:1", "localhost:1", "[::1]:1", "10.0.0.1:1", "example.org:1")] == [
         True
     ] * 3 + [False] * 2
-    for bad in ("host", "host:", ":1", "host:0", "host:65536", "host:x"):
+    for bad in ("host", "host:", ":1", "host:0", "host:65536", "host:x", 'a"b:1', "a b:1"):
         with pytest.raises(KithkinError, match="no address"):
             host_and_port(bad)
 

@@ -96,7 +96,7 @@ def _serve(file: FederationFile, insecure: bool) -> None:
                     try:
                         submit(file, insecure)
                     except (KithkinError, OSError) as e:
-                        say(f"The run could not be handed to Flower: {e} Once more in 10 s.")
+                        say(f"The run could not be handed to Flower; once more in 10 s: {e}")
                 elif not (file.folder / "started.json").exists() and at_work(file):
                     with suppress(ProcessLookupError):
                         os.kill(status_of(file)["pid"], signal.SIGTERM)

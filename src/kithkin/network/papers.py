@@ -58,7 +58,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isdigit() or not 0 < int(port) < 65536 or set(host) & set("\"'\\ \t"):
         raise KithkinError(f"'{address}' is no address.", "Give HOST:PORT.")
     return host.strip("[]"), int(port)
 

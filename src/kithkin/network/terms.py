@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -75,8 +76,8 @@ class Terms:
             remedy = f"Give [channels, height, width] with 1 or 3 channels and {SMALLEST} to {LARGEST} pixels either way."
             raise KithkinError(f"shape is {list(self.shape)}.", remedy)
         for name in ("norm_limit", "deadline", "least"):
-            if not getattr(self, name) > 0:
-                raise KithkinError(f"{name} is {getattr(self, name)}.", f"Give a {name} above 0.")
+            if not 0 < getattr(self, name) < math.inf:
+                raise KithkinError(f"{name} is {getattr(self, name)}.", f"Give a {name} above 0, and finite.")
         if self.least > self.places:
             raise KithkinError(f"least is {self.least}, but there are {self.places} places.", "Give a smaller one.")
         return self
@@ -238,6 +239,8 @@ def _terms(written: _Written, seats: int, given: dict[str, Any]) -> Terms:
     for name in written.run:
         if name in OF_ONE_MACHINE:
             raise KithkinError(f"[run] says '{name}', which is each site's own affair or no choice here.", "Leave it out.")
+    if written.places < 0:
+        raise KithkinError(f"places is {written.places}.", "Give how many sites may take part.")
     places = written.places or max(1, seats)
     config, settings = settle({"rounds": 50, **written.run, "clients": places})
     fixed = {"data": written.name, "clients": places, "alpha": 0.5, "checkpoint_every": 1, "save_models": False}
