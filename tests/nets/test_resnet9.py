@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from kithkin.nets import Dropout, ResNet9, dropouts
+from kithkin.nets.resnet9 import ConvNormRelu
 
 
 @pytest.mark.parametrize("size", [8, 9, 16, 28, 32, 64])
@@ -30,6 +32,17 @@ def test_forward_is_tail_after_trunk():
     net = ResNet9(1, 5, 2).eval()
     x = torch.rand(3, 1, 8, 8)
     assert torch.equal(net(x), net.tail(*net.trunk(x)))
+
+
+def test_pooling_before_relu_gives_the_numbers_and_gradients_of_relu_before_pooling():
+    block = ConvNormRelu(2, 3, pool=True)
+    conv, norm = block.parts
+    x = torch.randn(4, 2, 9, 8, requires_grad=True)
+    ours, textbook = block(x), functional.max_pool2d(functional.relu(norm(conv(x))), 2)
+    assert torch.equal(ours, textbook)
+    assert ours.min() == 0
+    gradients = [torch.autograd.grad(y.pow(2).sum(), [x, *block.parameters()]) for y in (ours, textbook)]
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
 def test_three_dropouts_sit_after_the_last_two_norms_and_the_hidden_layer():

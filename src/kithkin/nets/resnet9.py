@@ -30,8 +30,8 @@ class ConvNormRelu(nn.Sequential):
             from kithkin.nets import fused
 
             return fused.block(x, conv.weight, norm, self.pool, plus)
-        x = functional.relu(norm(conv(x)))
-        x = functional.max_pool2d(x, 2) if self.pool else x
+        x = norm(conv(x))
+        x = functional.relu(functional.max_pool2d(x, 2) if self.pool else x)  # pooled first: the same numbers sooner
         return x if plus is None else plus + x
 
 
