@@ -93,7 +93,7 @@ def _compare(argv: Sequence[str]) -> None:
                 (some(common.alpha),),
             ),
             ("seeds", Annotated[tuple[int, ...], tyro.conf.arg(help="One run each.")], (0,)),
-            ("lrs", Annotated[tuple[float, ...], tyro.conf.arg(help="Rates to choose each method's --lr from."), SAID], ()),
+            ("lrs", Annotated[tuple[float, ...], tyro.conf.arg(help="Learning rates; each method gets its best."), SAID], ()),
             ("out", Annotated[Path, tyro.conf.arg(help="Folder for all runs and the table.")], Path("runs/compare")),
             (
                 "jobs",

@@ -33,7 +33,7 @@ class RunConfig:
     clients: int | None = None
     """K, how many clients share the data."""
     alpha: Alpha | None = None
-    """How alike clients are (Dirichlet). Small: very different; 10: nearly alike; given: as your data says whose they are."""
+    """How alike clients are (Dirichlet). Small: very different; 10: nearly alike; given: your data names the owners."""
     label_ratio: Annotated[float | None, SAID] = None
     """Labelled share of every client's training pictures; left out, each client draws its own from Dir(0.5, 0.5)."""
     rounds: int | None = None

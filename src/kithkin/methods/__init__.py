@@ -191,7 +191,7 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "um": Entry("UM-pFSSL, the paper's method: helpers chosen by uncertainty and accuracy", UmSettings(), _um),
-    "um-plus": Entry("UM+: helpers vote, from a common start, without anyone's prior", UmPlusSettings(), _um_plus, revision=5),
+    "um-plus": Entry("UM+: helpers vote around one common model without class priors", UmPlusSettings(), _um_plus, revision=5),
     "local": Entry("no federation: every client trains alone", LocalSettings(), _local),
     "fixavg": Entry("FedAvg with FixMatch", AvgSettings(), _fedavg),
     "fixprox": Entry("FedProx with FixMatch", ProxSettings(), _fedprox),

@@ -50,25 +50,25 @@ class UmSettings(ListSettings):
 @dataclass(frozen=True)
 class UmPlusSettings(ListSettings):
     losses: Literal["auto", "sum", "weighted", "alternate"] = "auto"
-    """sum: both losses in each step, as they are; auto: until a client is known, then votes are labels; others: as in um."""
+    """sum: both losses in each step, unweighted; auto: sum, but a known client's votes count as labels; others: as in um."""
     threshold: float = 0.9
     """A pseudo label is taken where the vote is at least this certain; above 1 none is."""
     smoothing: float = 1.0
     """Pictures of each class that every client is taken to have beside its own; very large: no class priors."""
     server_momentum: float = 0.8
-    """How much of its last round's way the common model goes again; 0: it is the mean of the cohort."""
+    """How much of its last round's step the common model repeats; 0: it is just the mean of the cohort."""
     gathering: float = 5.0
-    """No momentum in so many first rounds, half at most after twice as many; the window is doubled there. 0: no such thing."""
+    """Momentum begins after so many rounds, and grows: half at most after twice as many. They count twice in the window."""
     window: float = 0.1
-    """What is evaluated is the mean over about this share of the rounds so far; 0: over the last one alone."""
+    """The common model's mean over about this share of the rounds so far is evaluated; 0: its last version alone."""
     views: Literal["auto", "plain", "weak", "strong"] = "auto"
-    """How unlabelled pictures are augmented for training, labelled ones at most weakly; auto: not until the client is known."""
+    """How training augments unlabelled pictures (labelled ones at most weakly); auto: plain, weak once a client is known."""
     known: float = 0.8
-    """A client is known while the common model's relation to it is at least this; above 1: never."""
+    """A client is known if the common model's relation to it is at least this; above 1: never."""
     moved: float = 0.5
     """Weak views mirror and shift this share of the pictures; the rest is shown as it is."""
     tune_epochs: int = 1
-    """Local passes over the client's data before each evaluation; not over a known client's, with --losses auto."""
+    """Local passes over a client's data before each evaluation; with --losses auto not for known clients."""
     tune_lr: float = 0.1
     """Their learning rate, as a share of --lr."""
 
@@ -82,7 +82,7 @@ class AvgSettings:
     lambda_u: float = 1.0
     """FixMatch's weight of the unlabelled loss."""
     augment: bool = False
-    """Mirror (where that may be) and shift pictures without FixMatch too, which always does so."""
+    """Mirror (where allowed) and shift pictures also without FixMatch; with it that is always done."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class LgSettings(AvgSettings):
     global_layers: int = 1
     """How many of the last layers are shared."""
     fedavg_rounds: Annotated[int | None, SAID] = None
-    """Rounds of plain FedAvg before; left out, a quarter of the rounds."""
+    """Rounds of plain FedAvg at the start; left out, a quarter of the rounds."""
     reverse: bool = False
     """Share the body and keep the head, as the authors' CIFAR code does."""
 

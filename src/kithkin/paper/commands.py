@@ -130,8 +130,8 @@ def regenerating(name: str) -> Callable[..., None]:
         lr: The paper's learning rate 1e-4, or the tuned one; smoke and small have their own.
         seeds: Runs of each cell; left out, 20 at scale paper, else 1, and all that are there are drawn.
         budget: Minutes after which to stop; 0 only draws.
-        methods: Run only these; all are drawn.
-        alphas: Run only at these; all are drawn.
+        methods: Run only these methods; all that are there are drawn.
+        alphas: Run only at these; all that are there are drawn.
         out: Folder for the drawing; left out, drawn/ below the results.
         results: Folder of the finished cells.
         device: auto, cpu, cuda or cuda:N.
