@@ -9,6 +9,7 @@ import pickle
 import runpy
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from kithkin.cli import main
 from kithkin.comparison import Cell
 from kithkin.errors import KithkinError
 from kithkin.flags import settle
+from kithkin.manual import read
+from kithkin.methods import METHODS, TAKEN
 from kithkin.record import Folder, Result, resume
 from kithkin.report.looks import look_at
 
@@ -390,6 +393,12 @@ def test_settings_that_can_be_changed_or_are_a_runs_and_a_method_without_functio
     with pytest.raises(SystemExit, match="2"):
         main(f"run --method halves:{name} --out run {TINY}".split())
     assert told in capsys.readouterr().err
+
+
+def test_no_flag_of_a_command_may_be_a_setting_of_ones_own():
+    told = {flag.name for words in (["run"], ["compare"]) for flag in read(words).flags}
+    flags = {name.removeprefix("--").removeprefix("no-").replace("-", "_") for name in told if name}
+    assert flags - {f.name for entry in METHODS.values() for f in fields(entry.settings)} <= TAKEN
 
 
 def test_a_report_runs_nobodys_code_unasked():

@@ -209,7 +209,7 @@ METHODS: dict[str, Entry] = {
 
 TAKEN = {  # flags that no method's own setting may be
     *(f.name for f in fields(RunConfig)),
-    *("out", "quiet", "report", "tensorboard", "courier", "wire", "methods", "alphas", "seeds", "jobs"),
+    *("out", "quiet", "report", "tensorboard", "courier", "wire", "methods", "alphas", "seeds", "lrs", "jobs"),
 }
 
 
