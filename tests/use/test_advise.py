@@ -16,7 +16,8 @@ from tiny_runs import start
 
 import kithkin
 from kithkin.data import deal, load
-from kithkin.use.advising import advise, contact_sheet, own_pictures, typical
+from kithkin.use import Predictions
+from kithkin.use.advising import Advice, advise, contact_sheet, own_pictures, typical
 
 Finished = Callable[[str], Path]
 
@@ -91,6 +92,16 @@ def test_pictures_of_ones_own_folder_have_their_files_names(tmp_path: Path):
     for name, picture in zip(names, images, strict=True):
         with Image.open(name) as file:
             assert np.array_equal(np.asarray(file), picture[0])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_signals_are_drawn_as_lines(tmp_path: Path, channels: int):
+    images = np.arange(channels * 2 * 64, dtype=np.uint8).reshape(2, channels, 1, 64)
+    answers = Predictions(("low", "high"), np.eye(2), np.zeros(2))
+    contact_sheet(Advice(["a", "b"], images, answers), "signals", tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        hues = {(r > g, g > b) for _, (r, g, b, _) in sheet.convert("RGBA").getcolors(1 << 16) if len({r, g, b}) > 1}
+    assert len(hues) >= channels, "a colour for each"
 
 
 @pytest.mark.parametrize(

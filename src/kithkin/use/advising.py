@@ -111,6 +111,10 @@ def contact_sheet(advice: Advice, title: str, out: Path) -> None:
     for axes in grid:
         axes.set_axis_off()
     for i, (axes, picture) in enumerate(zip(grid, advice.images, strict=False)):
-        axes.imshow(picture.transpose(1, 2, 0).squeeze(), cmap="gray", vmin=0, vmax=255)
+        if picture.shape[1] == 1:  # a signal: a line for each channel
+            axes.plot(picture[:, 0].T, linewidth=0.8)
+            axes.set_ylim(0, 255)
+        else:
+            axes.imshow(picture.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
         axes.set_title(f"{i + 1}: {advice.answers.classes[i]}?\nentropy {advice.answers.entropy[i]:.2f}", fontsize=7)
     figure.savefig(out, dpi=120, format="png")
