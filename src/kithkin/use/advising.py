@@ -96,8 +96,8 @@ def typical(seen: np.ndarray, uncertainty: np.ndarray, budget: int) -> list[int]
     far = ((seen - found.cluster_centers_[found.labels_]) ** 2).sum(1)
     members = (np.flatnonzero(found.labels_ == j) for j in heaviest)
     chosen = [int(rows[far[rows].argmin()]) for rows in members if len(rows)]
-    others = [int(i) for i in np.argsort(-uncertainty, kind="stable") if i not in set(chosen)]
-    return [*chosen, *others][:budget]
+    most_uncertain = np.argsort(-uncertainty, kind="stable").tolist()
+    return list(dict.fromkeys([*chosen, *most_uncertain]))[:budget]
 
 
 @any_names()
