@@ -85,6 +85,17 @@ def test_models_that_are_gone_or_damaged_cost_their_figures_alone(shown: Path, t
         assert len(remarks) == 1
 
 
+def test_one_test_picture_has_a_confusion_and_no_latent_features(tmp_path: Path):
+    data, mine = load("digits"), tmp_path / "mine.npz"
+    np.savez(mine, images=data.images[:3], labels=data.labels[:3])
+    out = tmp_path / "run"
+    main(["run", "--method", "local", *TINY.split(), "--data", str(mine), "--clients", "1", "--quiet", "--out", str(out)])
+    (run,) = gather([out], models=True)["runs"]
+    assert (np.sum(run["confusion"]), run["features"]) == (1, None)
+    told = "t-SNE wants two test pictures and two features at least, not 1 and 8."
+    assert run["remarks"] == [f"Latent features are not shown: {told}"]
+
+
 def test_models_are_not_asked_about_pictures_that_changed_since_the_run(tmp_path: Path):
     data, mine, out = load("digits"), tmp_path / "mine.npz", tmp_path / "run"
     np.savez(mine, images=data.images[:300], labels=data.labels[:300])

@@ -61,6 +61,9 @@ def features(federation: Federation, models: Sequence[Sequence[Tensor]]) -> dict
     network = Network(federation.build, device)
     network.load(models[best][0])
     latent = hidden_features(network, images[rows[at.to(device)]])
+    if min(latent.shape) < 2:
+        problem = f"t-SNE wants two test pictures and two features at least, not {' and '.join(map(str, latent.shape))}."
+        raise KithkinError(problem, "Give more pictures, or a wider network.")
     spread = TSNE(perplexity=min(30.0, (len(at) - 1) / 3), init="pca", random_state=0).fit_transform(latent)
     return {
         "model_of": best,
@@ -79,7 +82,7 @@ def hidden_features(network: Network, pictures: Tensor) -> np.ndarray:
     module = network.module.eval()
     last = [m for m in module.modules() if isinstance(m, LAYERS)][-1:]
     if not last:
-        raise KithkinError("the network has no linear or convolution layer.", "")
+        raise KithkinError("The network has no linear or convolution layer.", "Give it a classifier, e.g. nn.Linear.")
     kept: list[Tensor] = []
     hook = last[0].register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].float().flatten(1).cpu()))
     try:

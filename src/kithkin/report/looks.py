@@ -23,31 +23,33 @@ PATIENCE = 4e13  # multiplications on a CPU that a report may take unasked, over
 
 def look_at(folder: Folder, manifest: dict[str, Any], patience: float, remarks: list[str]) -> dict[str, Any]:
     """Confusion and latent features of a finished run; a remark where models or data are missing, or it takes too long."""
+    seen: dict[str, Any] = {}
+
+    def refuse(why: str) -> dict[str, Any]:
+        remarks.append(f"{'Latent features' if seen else 'Confusion and latent features'} are not shown: {why}")
+        return seen
+
     if not folder.models.exists():
-        remarks.append("Confusion and latent features are not shown: the run kept no models (--no-save-models).")
-        return {}
+        return refuse("the run kept no models (--no-save-models).")
     try:
         code = [name for what in ("model", "method") if is_own(name := str(manifest["config"].get(what)))]
         if code and patience < math.inf:  # a folder may be somebody else's: what it names is not run unasked
-            told = f"that runs {', '.join(code)}; --models always asks for it."
-            remarks.append(f"Confusion and latent features are not shown: {told}")
-            return {}
+            return refuse(f"that runs {', '.join(code)}; --models always asks for it.")
         federation = assembled(manifest)
         federation.split.must_be(manifest["split_hash"])
         must_be_same(manifest, federation.names, federation.picture, federation.fingerprint)
         pictures = sum(len(exam.rows) - exam.val for exam in federation.courier.exams)
         pixels = federation.clients[0].images[0, 0].numel()
         if federation.device.type == "cpu" and pictures * pixels * federation.w0.numel() > patience:
-            remarks.append("Confusion and latent features are not shown: that takes minutes here; --models always asks for it.")
-            return {}
+            return refuse("that takes minutes here; --models always asks for it.")
         models = read_models(folder, federation.device)
-        seen: dict[str, Any] = {"confusion": confusion(federation, models)}
-        return seen | {"features": features(federation, models)}
+        seen["confusion"] = confusion(federation, models)
+        seen["features"] = features(federation, models)
     except KithkinError as e:
-        remarks.append(f"Confusion and latent features are not shown: {e.problem}")
+        return refuse(e.problem)
     except Exception as e:  # whatever a damaged file of models brings must not cost the page
-        remarks.append(f"Confusion and latent features are not shown: models.safetensors cannot be used ({type(e).__name__}).")
-    return {}
+        return refuse(f"models.safetensors cannot be used ({type(e).__name__}).")
+    return seen
 
 
 def assembled(manifest: dict[str, Any]) -> Federation:
