@@ -260,9 +260,10 @@ def _seats(path: Path, written: _Written) -> tuple[Seat, ...]:
     )
     of: dict[str, Callable[[Seat], Any]] = {"number": lambda s: s.number, "name": lambda s: s.name, "key": key_of}
     for what, get in of.items():
-        for i, seat in enumerate(seats):
-            twin = next((s for s in seats[:i] if get(s) == get(seat) != ""), None)
-            if twin:
+        first: dict[Any, Seat] = {}
+        for seat in seats:
+            twin = first.setdefault(get(seat), seat)
+            if twin is not seat and get(seat) != "":
                 raise KithkinError(f"{path}: {twin.name} and {seat.name} have the same {what}.", f"Give each its own {what}.")
     return seats
 
