@@ -14,7 +14,6 @@ const put = (node, attributes, children) => {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (!given(value)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "hue") node.style.setProperty("--hue", value);
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat().filter(given).map(c => typeof c === "number" ? String(c) : c));
