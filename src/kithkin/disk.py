@@ -28,7 +28,7 @@ def reason(e: OSError) -> str:
     return "the disk is full" if full else e.strerror or str(e)
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file, then put it in place: readers see the old file or the new one, never half."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -54,8 +54,9 @@ def hold(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_whole(path, lambda draft: write_text(draft, json.dumps(value, indent=2) + "\n"))
+    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # a file's name in it may be no text
+    """The text as a whole file; a file's name in it that is no text is escaped."""
+    write_whole(path, lambda draft: draft.write_text(text, encoding="utf-8", errors="backslashreplace"))

@@ -14,7 +14,6 @@ from tiny_runs import argv, assert_same_run, break_off, checkpoints, drafts, fin
 
 from kithkin.errors import KithkinError
 from kithkin.record import checkpoint, models, resume
-from kithkin.record import folder as folder_module
 
 Whole = Callable[..., Path]
 
@@ -74,7 +73,7 @@ def test_no_room_to_make_a_checkpoint_last_is_noticed(tmp_path: Path, monkeypatc
     out = break_off(tmp_path / "run", "fixbn", 3, rounds=6)
     before = {p.name: p.read_bytes() for p in (out / "checkpoints").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_whole", with_failing_fsync(folder_module.write_whole))
+        patch.setattr(checkpoint, "write_whole", with_failing_fsync(checkpoint.write_whole))
         with pytest.raises(KithkinError, match="the disk is full"):
             resume(out)
     assert {p.name: p.read_bytes() for p in (out / "checkpoints").iterdir()} == before

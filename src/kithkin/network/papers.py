@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kithkin.config import check_kinds
-from kithkin.disk import write_text, write_whole
+from kithkin.disk import write_text
 from kithkin.errors import KithkinError
 
 
@@ -44,7 +44,7 @@ def read_papers(folder: Path) -> Papers:
 
 def write_papers(folder: Path, papers: Papers) -> None:
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in asdict(papers).items() if value is not None]
-    write_whole(folder / "site.toml", lambda draft: write_text(draft, "".join(lines)))
+    write_text(folder / "site.toml", "".join(lines))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

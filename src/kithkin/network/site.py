@@ -26,7 +26,7 @@ from kithkin.compute import Compute, choose, one_thread, together
 from kithkin.config import RunConfig, as_json
 from kithkin.data import Dataset, deal, load
 from kithkin.data.own import read_unlabelled
-from kithkin.disk import disk_errors, reason, write_json, write_text, write_whole
+from kithkin.disk import disk_errors, reason, write_json, write_text
 from kithkin.errors import KithkinError
 from kithkin.federation import Exam, Ledger, World, sit
 from kithkin.methods import STATES, Client
@@ -194,7 +194,7 @@ class Site:
         held = self.holdings()
         if held.fingerprint and not self.fingerprint.exists():
             with self.disk():
-                write_whole(self.fingerprint, lambda draft: write_text(draft, held.fingerprint))
+                write_text(self.fingerprint, held.fingerprint)
         client = held.client(k, self.terms.config.seed)
         state = last.states[0] if last else self.craft.method.greet(client, self.craft.w0)
         with one_thread(self.device):

@@ -20,7 +20,7 @@ from typing import Any
 import kithkin
 from kithkin.config import WHERE, RunConfig, as_json
 from kithkin.data.official import DIGITS, source_of
-from kithkin.disk import disk_errors, write_text, write_whole
+from kithkin.disk import disk_errors, write_text
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
@@ -236,7 +236,7 @@ def fill(
             done["seconds"] = took[_like(cell)] = round(in_all, 1)
             with disk_errors(path, "Free some room, or give another --results."):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, lambda draft, done=done: write_text(draft, as_text(done)))
+                write_text(path, as_text(done))
             shutil.rmtree(running / cell.key, ignore_errors=True)
             filled.done += 1
             gc.collect()  # the next federation needs this one's memory

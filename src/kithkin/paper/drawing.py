@@ -235,10 +235,6 @@ def png(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def write_bytes(content: bytes, path: Path) -> None:
-    path.write_bytes(content)
-
-
 def write_page(path: Path, blocks: Sequence[Block], figures: Path, page: bool = False) -> str:
     """Markdown with its figures in a folder beside it, and one self-contained HTML page if asked. Gives the text."""
     text: list[str] = []
@@ -255,10 +251,10 @@ def write_page(path: Path, blocks: Sequence[Block], figures: Path, page: bool = 
         path.parent.mkdir(parents=True, exist_ok=True)
         for address, content in pictures.items():
             (path.parent / address).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path.parent / address, partial(write_bytes, content))
-        write_whole(path, lambda draft: write_text(draft, whole))
+            write_whole(path.parent / address, partial(Path.write_bytes, data=content))
+        write_text(path, whole)
         if page:
-            write_whole(path.with_suffix(".html"), lambda draft: write_text(draft, as_html(whole, pictures)))
+            write_text(path.with_suffix(".html"), as_html(whole, pictures))
     return whole
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kithkin.disk import disk_errors, reason, write_text, write_whole
+from kithkin.disk import disk_errors, reason, write_text
 from kithkin.errors import KithkinError
 
 DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
@@ -166,7 +166,7 @@ class Folder:
         lines = self.read_lines(path, last_round)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         with disk_errors(path, f"Free some room, then `kithkin resume {self.path}`."):
-            write_whole(path, lambda draft: write_text(draft, text))
+            write_text(path, text)
         return lines
 
     def tidy(self) -> None:

@@ -18,7 +18,7 @@ import torch
 from kithkin import own
 from kithkin.compute import Graphs, Ticking, one_thread
 from kithkin.config import Alpha, RunConfig, from_json, some
-from kithkin.disk import disk_errors, write_json, write_text, write_whole
+from kithkin.disk import disk_errors, write_json, write_text
 from kithkin.errors import KithkinError
 from kithkin.federation import (
     Ledger,
@@ -334,7 +334,7 @@ def finish(troupe: Troupe, folder: Folder, world: World, metrics: list[dict[str,
     with disk_errors(folder.path, f"Free some room, then `kithkin resume {folder.path}`."):
         if config.save_models:
             troupe.save_models(folder, world)
-        write_whole(folder.clients, lambda draft: write_text(draft, text))
+        write_text(folder.clients, text)
         write_json(folder.summary, summary)
     return Result(folder.path, summary, metrics, clients)
 

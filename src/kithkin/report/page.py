@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kithkin.disk import disk_errors, write_text, write_whole
+from kithkin.disk import disk_errors, write_text
 from kithkin.report.gather import gather
 
 
@@ -61,5 +61,5 @@ def write_page(
     text = page(data, reload=reload)
     with disk_errors(out, "Give another --out."):
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, lambda draft: write_text(draft, text))
+        write_text(out, text)
     return data

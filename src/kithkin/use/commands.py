@@ -93,7 +93,7 @@ def show(rows: list[dict[str, Any]], format: str, out: Path | None) -> None:
             print(text, end="")
     if out:
         with disk_errors(out, "Give another --out."):
-            write_whole(out, lambda draft: write_text(draft, text))
+            write_text(out, text)
         print(out)
 
 
@@ -146,7 +146,7 @@ def advise(
     title = f"client {who} of {run.resolve().name}: {len(rows)} of {len(names)} pictures to label next"
     with disk_errors(folder, "Give another --out."):
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(table, lambda draft: write_text(draft, as_csv(rows)))
+        write_text(table, as_csv(rows))
         write_whole(sheet, lambda draft: advising.contact_sheet(advice, title, draft))
     print(f"{title}\n{table}\n{sheet}")
     if skipped:

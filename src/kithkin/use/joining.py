@@ -24,7 +24,7 @@ from kithkin.data import load as load_data
 from kithkin.data.own import fits, read_like
 from kithkin.data.sources import is_official
 from kithkin.data.split import label_some
-from kithkin.disk import disk_errors, write_json, write_text, write_whole
+from kithkin.disk import disk_errors, write_json, write_text
 from kithkin.errors import KithkinError
 from kithkin.helpers import Helper
 from kithkin.methods import METHODS, Client, method_for, settings_from
@@ -215,5 +215,5 @@ def write_newcomer(folder: Folder, run: LoadedRun, data: str, joined: Joined) ->
     manifest = {"config": as_json(config), **same, "classes": run.classes, "picture": run.picture, "newcomer": about}
     with disk_errors(folder.path, "Give another --out."):
         write_models(folder.models, {k: [kept]}, Pooled(helpers, {k: joined.shift} if joined.shift else {}))
-        write_whole(folder.clients, lambda draft: write_text(draft, json.dumps(line) + "\n"))
+        write_text(folder.clients, json.dumps(line) + "\n")
         write_json(folder.manifest, manifest)
