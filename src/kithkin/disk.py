@@ -32,6 +32,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file, then put it in place: readers see the old file or the new one, never half."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout: who may would put a file in its place
+        write(path)
+        return
+    path = Path(os.path.realpath(path))  # a link stays one
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         write(draft)
