@@ -125,7 +125,8 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
         with (folder / "site.log").open("rb") as log:
             log.seek(before)
             refusal = REFUSED in log.read()
-        if refusal and (time.monotonic() > refused or not _killed_lately(folder)):
+        known = (folder / "state").exists()  # let in before: the server may still take one that was killed for alive
+        if refusal and (time.monotonic() > refused or not known):
             raise KithkinError(
                 f"{papers.server} does not let {papers.name} in.",
                 f"Is {papers.ca or 'ca.crt'} its CA, is the public key in its file, and used by no other site?",
@@ -135,8 +136,3 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
         if time.monotonic() - began > PATIENCE:
             refused = time.monotonic() + PATIENCE
         time.sleep(5)
-
-
-def _killed_lately(folder: Path) -> bool:
-    """Whether the server may still take this site for alive, since it was let in before."""
-    return (folder / "state").exists()
