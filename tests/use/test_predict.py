@@ -221,7 +221,7 @@ def test_the_table_names_pictures_and_classes(finished: Finished, pictures: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--client", "3", "pictures/note.txt"], "No picture is left"),
+        (["--client", "3", "pictures/note.txt"], "No picture is left to look at. Give 8x8 grey pictures"),
         (["--client", "6", "pictures/a.png"], "There is no client 6"),
         (["pictures/a.png"], "No client is named. Give --client from 0 to 5"),
         (["--client", "3", "--passes", "0", "pictures/a.png"], "0 dropout passes"),

@@ -85,10 +85,11 @@ def read_images(path: Path) -> np.ndarray:
 def fits(what: object, images: np.ndarray, picture: tuple[int, ...]) -> None:
     """Refuse pictures of another size or number of channels."""
     if images.shape[1:] != tuple(picture):
-        raise KithkinError(f"{what} has {_shape(images.shape[1:])}, not {_shape(picture)}.", "Convert them first.")
+        raise KithkinError(f"{what} has {in_words(images.shape[1:])}, not {in_words(picture)}.", "Convert them first.")
 
 
-def _shape(picture: tuple[int, ...]) -> str:
+def in_words(picture: tuple[int, ...]) -> str:
+    """What pictures of this shape [C, H, W] are."""
     channels, height, width = picture
     if height == 1:
         return f"signals of {width} samples in {channels} channel{'s' * (channels > 1)}"

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kithkin.config import bad
+from kithkin.data.own import in_words
 from kithkin.disk import disk_errors, write_text, write_whole
 from kithkin.errors import KithkinError
 from kithkin.record.folder import Folder
@@ -73,8 +74,7 @@ def taken(paths: tuple[Path, ...], picture: tuple[int, ...]) -> Pictures:
     for sentence in found.skipped:
         print(f"skipped: {sentence}", file=sys.stderr)
     if not found.names:
-        raise KithkinError("No picture is left to look at.", f"Give pictures of {picture[1]}x{picture[2]} pixels with "
-                           f"{picture[0]} channel{'s' * (picture[0] > 1)}, as the run was trained on.")  # fmt: skip
+        raise KithkinError("No picture is left to look at.", f"Give {in_words(picture)}, as the run was trained on.")
     return found
 
 

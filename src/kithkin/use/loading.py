@@ -141,7 +141,7 @@ class LoadedClient:
         if not found:
             raise KithkinError(
                 f"Client {self} of {self.run.folder.path} has no helpers: method {self.run.config.method} keeps no list "
-                "of them, or the run is from before their models were kept.",
+                "of them, nobody else is there, or the run is from before their models were kept.",
                 "Leave --vote away, or run um or um-plus.",
             )
         return found
