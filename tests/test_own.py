@@ -96,8 +96,8 @@ def test_a_module_whose_import_failed_is_tried_again():
 
 def test_the_hash_is_that_of_the_file():
     Path("my_net.py").write_bytes(b"x = 1\n")
-    assert own.source_hash("my_net:x") == "9e26bf369911c45c243c684147b23fc9e1dcfcf257d299a1c632016a6fcd33f4"
-    assert own.source_hash("sys:path") is None
+    assert own.source_hash("my_net:x", "--model") == "9e26bf369911c45c243c684147b23fc9e1dcfcf257d299a1c632016a6fcd33f4"
+    assert own.source_hash("sys:path", "--model") is None
 
 
 def test_a_file_beside_it_is_that_of_its_own_folder_and_belongs_to_the_hash():
@@ -105,24 +105,24 @@ def test_a_file_beside_it_is_that_of_its_own_folder_and_belongs_to_the_hash():
         write(f"{folder}/net.py", "from part_own_test import WHO")
         write(f"{folder}/part_own_test.py", f"WHO = '{folder}'")
     assert [own.find(f"{folder}/net.py:WHO", "--model") for folder in "aba"] == ["a", "b", "a"]
-    a, b = (own.source_hash(f"{folder}/net.py:WHO") for folder in "ab")
+    a, b = (own.source_hash(f"{folder}/net.py:WHO", "--model") for folder in "ab")
     assert a != b
-    assert own.source_hash("a/net.py:WHO") == a
+    assert own.source_hash("a/net.py:WHO", "--model") == a
     own.look_again()
-    assert own.source_hash("a/net.py:WHO") == a
+    assert own.source_hash("a/net.py:WHO", "--model") == a
 
 
 @pytest.mark.parametrize("changed", ["net.py", "part_own_test.py"])
 def test_a_changed_file_is_that_of_the_next_run_and_not_of_this_one(changed: str):
     write("net.py", "from part_own_test import WHO\nMINE = 1")
     write("part_own_test.py", "WHO = 1")
-    before = own.find("net:MINE", "--model"), own.find("net:WHO", "--model"), own.source_hash("net:WHO")
+    before = own.find("net:MINE", "--model"), own.find("net:WHO", "--model"), own.source_hash("net:WHO", "--model")
     assert before[:2] == (1, 1)
     write(changed, Path(changed).read_text().replace("= 1", "= 1000"))
-    assert (own.find("net:MINE", "--model"), own.find("net:WHO", "--model"), own.source_hash("net:WHO")) == before
+    assert (own.find("net:MINE", "--model"), own.find("net:WHO", "--model"), own.source_hash("net:WHO", "--model")) == before
     own.look_again()
     assert own.find("net:MINE", "--model") + own.find("net:WHO", "--model") == 1001
-    assert own.source_hash("net:WHO") != before[2]
+    assert own.source_hash("net:WHO", "--model") != before[2]
 
 
 def test_code_that_ends_python_is_named():

@@ -72,9 +72,9 @@ def find(name: str, flag: str) -> Any:
     return getattr(found, thing)
 
 
-def source_hash(name: str) -> str | None:
+def source_hash(name: str, flag: str) -> str | None:
     """The sha256 of the file that holds it, where there is one, and of what that imports from beside it."""
-    module = _import(name.rpartition(":")[0], "")
+    module = _import(name.rpartition(":")[0], flag)
     if module.__name__ in _loaded:
         return _loaded[module.__name__][0]
     file = getattr(module, "__file__", None)

@@ -300,6 +300,15 @@ def test_code_that_changed_since_a_run_broke_off_is_another_experiment(
     assert "holds a run with another method of the same name" in told(capsys, *words)
 
 
+def test_a_network_that_broke_since_a_run_is_named_by_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    mine = tmp_path / "mine.py"
+    shutil.copy(Path(__file__).parents[2] / "examples" / "small_vit.py", mine)
+    words = ["--methods", "local", *SMALL, "--model", f"{mine}:build", "--jobs", "1", "--out", str(tmp_path / "runs")]
+    main(["compare", *words])
+    mine.write_text("1 / 0")
+    assert f"error: --model: importing {mine} fails (ZeroDivisionError: division by zero)." in told(capsys, *words)
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "runs"

@@ -259,7 +259,8 @@ def must_be_same(manifest: dict[str, Any], classes: Sequence[str], picture: Sequ
 
 def sources(config: RunConfig) -> dict[str, str | None]:
     """The sha256 of the files of a user's own model and method."""
-    return {what: own.source_hash(name) for what in ("model", "method") if own.is_own(name := getattr(config, what))}
+    named = {what: getattr(config, what) for what in ("model", "method")}
+    return {what: own.source_hash(name, f"--{what}") for what, name in named.items() if own.is_own(name)}
 
 
 def pick_device(name: str) -> torch.device:
