@@ -11,6 +11,7 @@ from torch import Tensor
 
 from kithkin import rng
 from kithkin.compute import Predict
+from kithkin.compute.loss import centred, scaled
 from kithkin.errors import KithkinError
 from kithkin.nets import Network
 from kithkin.nets.vector import LAYERS
@@ -77,8 +78,6 @@ def features(federation: Federation, models: Sequence[Sequence[Tensor]]) -> dict
 @torch.no_grad()
 def hidden_features(network: Network, pictures: Tensor) -> np.ndarray:
     """What reaches the last layer, without dropout."""
-    from kithkin.compute.loss import centred, scaled
-
     module = network.module.eval()
     last = [m for m in module.modules() if isinstance(m, LAYERS)][-1:]
     if not last:
