@@ -49,7 +49,7 @@ def test_roles_by_hand():
     half = share_of(np.array([3, -1, 4]), 0.5, seed=0)
     assert (len(half.labelled), sorted(half.train), len(half.test)) == (1, [0, 1, 2], 0)
     assert not len(share_of(np.array([3, -1, 4]), 0.0, seed=0).labelled)
-    with pytest.raises(KithkinError, match="label ratio 7"):
+    with pytest.raises(KithkinError, match="label-ratio is 7"):
         share_of(np.array([3, -1, 4]), 7.0, seed=0)
 
 
@@ -198,7 +198,7 @@ def test_without_labels_it_is_helped_and_says_that_nothing_can_be_told(finished:
         ("um", ["--data", "large.npz"], "9x9 grey pictures, not 8x8 grey"),
         ("um", ["--data", "mine.npz", "--rounds", "0"], "--rounds is 0"),
         ("um", ["--data", "mine.npz", "--epochs", "0"], "--epochs is 0"),
-        ("um", ["--data", "mine.npz", "--label-ratio", "2"], "label ratio 2"),
+        ("um", ["--data", "mine.npz", "--label-ratio", "2"], "--label-ratio is 2"),
         ("um", ["--data", "mine.npz", "--lr", "1e30"], "training diverged"),
         ("um-plus", ["--data", "mine.npz", "--lr", "1e30"], "training diverged"),
     ],

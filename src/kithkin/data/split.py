@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kithkin.config import Alpha
+from kithkin.config import Alpha, bad
 from kithkin.data.dataset import Dataset, called
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
@@ -166,7 +166,7 @@ def label_some(
 ) -> Share:
     """The order is drawn before the ratio, so a larger ratio labels more pictures and never other ones."""
     if label_ratio is not None and not 0 <= label_ratio <= 1:
-        raise KithkinError(f"label ratio {label_ratio} is no ratio.", "Use a number from 0 to 1, or none to draw it.")
+        raise bad("label_ratio", label_ratio, "must lie in [0, 1]")
     rng = generator(seed, "label", client)
     train = rng.permutation(train)
     ratio = _dirichlet(rng, 0.5, (1, 2))[0, 0] if label_ratio is None else label_ratio

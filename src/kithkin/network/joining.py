@@ -50,8 +50,6 @@ def site_init(
 
     pick_device(device)
     dataset = load(data)
-    if not 0 <= label_ratio <= 1:
-        raise KithkinError(f"--label-ratio is {label_ratio}; it must lie in [0, 1].", "Give another --label-ratio.")
     deal(dataset.labels, 1, 1.0, seed, label_ratio, dataset.name)  # or too few pictures are told when it joins, at the server
     folder = expanded(folder).resolve()
     paths = {"data": data, "unlabelled": unlabelled}
