@@ -25,7 +25,7 @@ class Exam:
 
 
 class DivergedError(KithkinError):
-    """Who goes on with such a run meets the same again."""
+    """A loss or an answer is no number any more. Whoever goes on with such a run meets the same again."""
 
 
 def diverged(what: str) -> DivergedError:
