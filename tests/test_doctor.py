@@ -76,5 +76,7 @@ def test_what_is_broken_is_told_with_a_remedy_and_code_2(capsys: pytest.CaptureF
 def test_what_it_looks_for_is_what_is_needed():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(doctor.NEEDED) == {re.split(r"\W*[<>=]", line)[0] for line in project["dependencies"]}
+    extras, by = project["optional-dependencies"], {"ray": "flwr[simulation]"}
+    assert doctor.EXTRAS.keys() == extras.keys() - {"docs", "dev"}, "which are for who works on kithkin"
     for extra, (package, _) in doctor.EXTRAS.items():
-        assert any(line.startswith(package) for line in project["optional-dependencies"][extra])
+        assert any(line.startswith(by.get(package, package)) for line in extras[extra])

@@ -25,6 +25,7 @@ EXTRAS = {
     "parquet": ("pyarrow", "kithkin export-metrics --format parquet"),
     "export": ("onnxruntime", "kithkin export --format onnx"),
     "deploy": ("flwr", "kithkin site, serve and federation"),
+    "simulation": ("ray", "kithkin federation run"),
 }
 ROOM = 2e9  # bytes: a run of the paper's size with its checkpoints
 MARKS = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "broken": "[red]broken[/] "}
