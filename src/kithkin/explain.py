@@ -99,11 +99,11 @@ def amount(size: float) -> str:
     >>> amount(1234567), amount(999600)
     ('1.23 MB', '1 MB')
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5 or unit == "GB":  # which three digits do not round to a thousand
-            return f"{size:.3g} {unit}" if size < 999.5 else f"{size:,.0f} {unit}"
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:  # which three digits do not round to a thousand
+            return f"{size:.3g} {unit}"
         size /= 1000
-    raise AssertionError
+    return f"{size:.3g} GB" if size < 999.5 else f"{size:,.0f} GB"
 
 
 def explain(config: RunConfig, settings: Any) -> None:
