@@ -47,15 +47,10 @@ def features(federation: Federation, models: Sequence[Sequence[Tensor]]) -> dict
     chosen = rng.generator(federation.config.seed, "features").permutation(len(rows))[:POINTS]
     at = torch.from_numpy(np.sort(chosen))
 
+    asked = [Predict(own[0], images, exam.rows[: exam.val]) for own, exam in zip(models, exams, strict=True)]
     right = [  # of each client's own validation pictures, with a prior of one half so that a single picture proves little
         (1 + float((p.argmax(1) == exam.classes[: exam.val]).sum())) / (2 + exam.val)
-        for p, exam in zip(
-            federation.courier.compute.work(
-                [Predict(own[0], images, exam.rows[: exam.val]) for own, exam in zip(models, exams, strict=True)]
-            ),
-            exams,
-            strict=True,
-        )
+        for p, exam in zip(federation.courier.compute.work(asked), exams, strict=True)
     ]
     best = int(np.argmax(right))
     device = federation.device
