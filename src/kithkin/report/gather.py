@@ -181,16 +181,14 @@ def gather_clients(marks: dict[str, Any], clients: list[Line], split: dict[str, 
         return None
     columns: dict[str, Any] = {"test": test, "paths": marks.get("paths")}
     if len(clients) == len(test):
-        sizes = {name: [c[name] for c in clients] for name in ("labelled", "unlabelled")}
+        sizes = [(c["labelled"], c["labelled"] + c["unlabelled"]) for c in clients]
     elif split and len(split["every"]) == len(test):
-        every, labelled = ([sum(row) for row in split[name]] for name in ("every", "labelled"))
-        sizes = {"labelled": labelled, "unlabelled": [a - b for a, b in zip(every, labelled, strict=True)]}
+        sizes = [(sum(some), sum(every)) for some, every in zip(split["labelled"], split["every"], strict=True)]
     else:
-        sizes = {}
+        sizes = []
     if sizes:
-        columns |= sizes
-        columns["size"] = [a + b for a, b in zip(sizes["labelled"], sizes["unlabelled"], strict=True)]
-        columns["ratio"] = rounded([a / max(1, n) for a, n in zip(sizes["labelled"], columns["size"], strict=True)])
+        columns["labelled"], columns["size"] = map(list, zip(*sizes, strict=True))
+        columns["ratio"] = rounded([a / max(1, n) for a, n in sizes])
     if split and len(split["every"]) == len(test):
         columns["class"] = [int(np.argmax(row)) for row in split["every"]]
     whole = known(test)
@@ -226,7 +224,7 @@ def gather_helpers(lists: list[Line], entries: int) -> dict[str, Any] | None:
 
 
 def gather_audit(lines: list[Line]) -> dict[str, Any] | None:
-    """Counts of pseudo labels over stretches of rounds: [asked, taken, wrong], and by class, uncertainty and helper."""
+    """Error and coverage of pseudo labels over rounds; counts by class, uncertainty and helper over stretches of these."""
     lines = [line for line in lines if line["asked"]]
     if not lines:
         return None
@@ -241,7 +239,6 @@ def gather_audit(lines: list[Line]) -> dict[str, Any] | None:
         steps.append(
             {
                 "rounds": [here[0]["round"], here[-1]["round"]],
-                "total": [sum(line[name] for line in here) for name in ("asked", "taken", "wrong")],
                 "by_class": np.sum([line["by_class"] for line in here], 0).tolist(),
                 "by_entropy": np.sum([line["by_entropy"] for line in here], 0).tolist(),
                 "by_helper": helpers,
