@@ -51,7 +51,9 @@ def simulate(config: RunConfig, settings: Any, out: Path, display: Display, wire
     folder.create()
     with disk_errors(folder.path, "Give another --out."):
         write_json(folder.path / "server.json", {"run": terms.run, "secret": "", "sites": {}})
-    return _play(terms, folder, display, federation.digest())
+    split = federation.digest()
+    del federation  # the sites' processes have pictures of their own
+    return _play(terms, folder, display, split)
 
 
 def resume(path: Path, display: Display, where: Mapping[str, str | None]) -> Result:
