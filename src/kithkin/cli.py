@@ -175,7 +175,7 @@ def _methods(argv: Sequence[str]) -> None:
 
 
 def _data(argv: Sequence[str]) -> None:
-    """List, get, import, check and show data sets."""
+    """List, get, import, check and show data sets, and how training views them."""
     from kithkin.data import commands
 
     known: dict[str, Callable[..., None]] = {
@@ -184,6 +184,7 @@ def _data(argv: Sequence[str]) -> None:
         "import": commands.import_,
         "check": commands.check,
         "show": commands.show,
+        "views": commands.views,
     }
     _dispatch("kithkin data", {name: _tyro(f"kithkin data {name}", f) for name, f in known.items()}, argv)
 

@@ -335,3 +335,36 @@ def test_show_tells_where_it_cannot_write(tmp_path):
     for out in (tmp_path / "none" / "a.png", tmp_path / "a.xyz"):
         with pytest.raises(KithkinError, match="Cannot write the picture"):
             commands.show(out=out)
+
+
+def test_views_draws_one_of_every_class_as_it_is_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    grey = np.arange(0, 256, 64, dtype=np.uint8)  # a class is a shade, which an original alone keeps all over
+    labels = np.repeat(np.arange(4), [50, 2, 2, 2])
+    np.savez("mine.npz", images=np.broadcast_to(grey[labels][:, None, None], (56, 8, 8)), labels=labels)
+    commands.views("mine.npz", pictures=5, out=tmp_path / "mine")
+    assert f"Picture: {tmp_path / 'mine.png'}" in capsys.readouterr().out
+    with Image.open("mine.png") as picture:
+        originals = np.asarray(picture.convert("L"))[24 + 48 :: 102, 6 + 48]
+    assert originals.tolist() == [0, 64, 128, 192, 0]
+
+
+@pytest.mark.parametrize(("flip", "mirrored"), [("auto", False), ("no", False), ("yes", True)])
+def test_views_mirrors_where_a_run_does(flip, mirrored, tmp_path, monkeypatch):
+    slope = np.broadcast_to(np.arange(8, dtype=np.uint8) * 30, (60, 8, 8))  # brighter to the right, but where it is mirrored
+    np.savez(tmp_path / "mine.npz", images=slope, labels=np.arange(60) % 2)
+    commands.views(str(tmp_path / "mine.npz"), pictures=40, flip=flip, out=tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        weak = np.asarray(picture.convert("L"), int)[24 + 48 :: 102, 6 + 102 : 6 + 102 + 96]
+    assert (weak[:, 36] > weak[:, 60]).any() == mirrored
+
+
+def test_views_tells_what_it_cannot_draw(tmp_path):
+    np.savez(tmp_path / "signals.npz", images=np.zeros((60, 1, 1, 20), np.uint8), labels=np.arange(60) % 2)
+    with pytest.raises(KithkinError, match="has signals"):
+        commands.views(str(tmp_path / "signals.npz"))
+    with pytest.raises(KithkinError, match="--pictures is 0"):
+        commands.views(pictures=0)
+    with pytest.raises(KithkinError, match="Cannot write the picture"):
+        commands.views(out=tmp_path / "a.xyz")

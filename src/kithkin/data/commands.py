@@ -1,15 +1,16 @@
-"""The commands of `kithkin data`: list, get, import, check, show."""
+"""The commands of `kithkin data`: list, get, import, check, show, views."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from kithkin.config import Alpha, RunConfig, some
+from kithkin.config import Alpha, RunConfig, bad, some
 from kithkin.data.dataset import called
 from kithkin.data.fetching import download, take
 from kithkin.data.official import DIGITS, SOURCES, Source, find, source_of
@@ -18,6 +19,7 @@ from kithkin.data.sources import SOME, load, resolved
 from kithkin.data.split import Split, split_of
 from kithkin.errors import KithkinError
 from kithkin.own import expanded
+from kithkin.rng import generator
 
 
 def list_sets(folder: Path | None = None) -> None:
@@ -136,6 +138,44 @@ def show(
     _summarise(split, dataset.labels, title)
     if config.alpha == "given":
         _say(f"They are {', '.join(called(k, dataset.clients) for k in range(len(split.shares)))}.")
+    _say(f"Picture: {out}")
+
+
+def views(
+    data: str = DIGITS,
+    pictures: int = 6,
+    flip: Literal["auto", "yes", "no"] = "auto",
+    seed: int = 0,
+    out: Path | None = None,
+    folder: Path | None = None,
+) -> None:
+    """Draw some pictures as they are, and as training shows them: weakly and strongly augmented.
+
+    Args:
+        data: Data set by name, or the path of your own.
+        pictures: How many, of as many classes as there are.
+        flip: Whether they may be mirrored, as in a run.
+        seed: Another seed draws other pictures and views.
+        out: Picture to write (.png); left out, one named after the data, in this folder.
+        folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
+    """
+    from kithkin.data.augment import sheet  # here, because torch is slow to import
+
+    if not 1 <= pictures <= 100:
+        raise bad("pictures", pictures, "must lie from 1 to 100")
+    dataset = load(data, folder)
+    if dataset.images.shape[2] == 1:
+        raise KithkinError(f"{data} has signals, and augmentations are for pictures.", "Give another --data.")
+    order = generator(seed, "views").permutation(len(dataset.labels))
+    firsts = np.unique(dataset.labels[order], return_index=True)[1]  # of every class one
+    chosen = [*order[firsts], *np.delete(order, firsts)][:pictures]
+    out = expanded(out or f"views-{dataset.name}.png")
+    out = out if out.suffix else out.with_suffix(".png")
+    paper = sheet(dataset.images[chosen], seed, RunConfig(flip=flip).flips(dataset.flip))
+    try:
+        paper.save(out)
+    except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
+        raise KithkinError(f"Cannot write the picture {out} ({error}).", "Give another path that ends in .png.") from error
     _say(f"Picture: {out}")
 
 
