@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import field, make_dataclass
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, signature, unwrap
@@ -40,6 +41,7 @@ from kithkin.flags import (
     settle,
     settle_each,
     shown,
+    understood,
     usual,
 )
 from kithkin.processes import Ended, ending_softly
@@ -106,7 +108,8 @@ def _compare(argv: Sequence[str]) -> None:
         ],
         frozen=True,
     )
-    args: Any = tyro.cli(Args, prog="kithkin compare", description=_compare.__doc__, args=argv, config=FLAT)
+    prog = "kithkin compare"
+    args: Any = understood(Args, argv, prog, prog=prog, description=_compare.__doc__, config=FLAT)
     asked = {k: v for k, v in vars(args.own).items() if v is not None}
     refuse_two_ways(lr=bool(given(argv, "--lr")), lrs=bool(args.lrs))
     settle_one = settle_each(args.methods, {**vars(args.run), **asked})
@@ -167,7 +170,7 @@ def _methods(argv: Sequence[str]) -> None:
     """List the methods."""
     from kithkin.methods import METHODS
 
-    tyro.cli(lambda: None, prog="kithkin methods", description=_methods.__doc__, args=argv)
+    understood(lambda: None, argv, "kithkin methods", prog="kithkin methods", description=_methods.__doc__)
     table = Table("method", "what it is")
     for name, entry in METHODS.items():
         table.add_row(name, entry.summary)
@@ -272,13 +275,17 @@ def _of_network(module: str) -> Any:
 def _tyro(prog: str, function: Callable[..., Any]) -> Callable[[Sequence[str]], Any]:
     """A function as a command; its parameters without a default are positional, and of an empty default nothing is said."""
 
+    @wraps(function)
+    def later(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return lambda: function(*args, **kwargs)
+
     def command(argv: Sequence[str]) -> Any:
         plain = unwrap(function)
         hints = get_type_hints(plain, include_extras=True)
         empty = (None, "", (), Parameter.empty)
         unsaid = [name for name, parameter in signature(plain).parameters.items() if parameter.default in empty]
         plain.__annotations__ = hints | {name: Annotated[hints[name], SAID] for name in unsaid}
-        return tyro.cli(function, prog=prog, args=argv, config=(*FLAT, tyro.conf.PositionalRequiredArgs))
+        return understood(later, argv, prog, prog=prog, config=(*FLAT, tyro.conf.PositionalRequiredArgs))()
 
     command.__doc__ = function.__doc__
     return command

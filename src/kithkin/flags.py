@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from unittest.mock import patch
 
 import tyro
 
-from kithkin.config import SAID, Alpha, RunConfig, check_kinds
+from kithkin.config import SAID, Alpha, RunConfig, bad, check_kinds
 from kithkin.errors import KithkinError, unknown
 from kithkin.own import is_own, short
 
@@ -132,10 +136,52 @@ def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[
     Args = make_dataclass(
         "Args", [("run", RunConfig, default), (group, type(settings), field(default=settings)), *more], frozen=True
     )
-    args: Any = tyro.cli(Args, prog=prog, description=about, args=argv, config=FLAT)
+    asking = f"{prog} --method {name}" if given(argv, "--method") else prog
+    args: Any = understood(Args, argv, asking, prog=prog, description=about, config=FLAT)
     if args.run.method != name:
         raise KithkinError(f"--method is {args.run.method} beside {name}.", "Name one method.")
     return args, getattr(args, group)
+
+
+WIDE = {"COLUMNS": "9999", "TERM": "dumb"}  # a screen on which no line of a box is broken or coloured
+
+
+def understood(kind: Any, argv: Sequence[str], asking: str, **how: Any) -> Any:
+    """What words mean by tyro, whose box around what they do not is told in a line; `asking` --help says what is taken."""
+    told = StringIO()
+    screen = {} if {"-h", "--help"} & {*argv} else WIDE
+    try:
+        with patch.dict(os.environ, screen), redirect_stderr(told):
+            return tyro.cli(kind, args=argv, **how)
+    except SystemExit as e:
+        if not e.code:
+            raise
+    raise _misunderstood(told.getvalue(), argv, f"`{asking} --help` says what is taken.")
+
+
+def _misunderstood(box: str, argv: Sequence[str], remedy: str) -> KithkinError:
+    """A box of tyro's: a title, what is wrong, and, further in, flags with what they are for; of blanks, where that must do."""
+    title, problem, *_ = [line for each in box.splitlines() if (line := each.strip("╭╮│─ ")).strip("-")]
+    named = re.findall(r"^[│ ] {5}(\S.*?)[│ ]*$", box, re.MULTILINE)
+    if title == "Unrecognized options":
+        near = " or ".join(sorted(name.split()[0] for name in named))
+        words = problem.partition(": ")[2].replace(", ", " ")
+        return KithkinError(f"Not understood: {words}.", f"Did you mean {near}? {remedy}" if near else remedy)
+    if title == "Required options":
+        about = re.findall(r"^[│ ] {9}(\S.*?) \(required\)", box, re.MULTILINE)
+        return KithkinError(f"{named[0].split()[0]} is missing.", about[0] if about else remedy)
+    if title == "Value error":
+        flag, _, value = named[0].partition(" ")
+        kinds = re.sub(r"[][{}]", "", value.partition(" [")[0]).lower().replace("|", " or ")
+        return bad(flag.removeprefix("--"), f"'{' '.join(_given_all(argv, flag))}'", f"must be {kinds}")
+    if title == "Missing argument":
+        _, flag, *_ = problem.split("'")
+        return KithkinError(f"{flag} has no value.", f"Give one. {remedy}")
+    choice = re.fullmatch(r"invalid choice '(.*)' for argument '(.*?)'\. Expected one of \((.*?),?\)\.", problem)
+    if choice:
+        word, flag, choices = choice.groups()
+        return unknown(flag, word, [known.strip("'") for known in choices.split(", ")])
+    return KithkinError(problem, remedy)
 
 
 @dataclass(frozen=True)
