@@ -83,6 +83,7 @@ def _explain(argv: Sequence[str]) -> None:
 def _compare(argv: Sequence[str]) -> None:
     """Run many methods, alphas and seeds, one folder each, and put them in one table."""
     from kithkin.comparison import cells_of, run_all
+    from kithkin.display import display_for
 
     Own, common = of_single_methods(argv), usual(argv)
     Args = make_dataclass(
@@ -114,7 +115,11 @@ def _compare(argv: Sequence[str]) -> None:
     refuse_two_ways(lr=bool(given(argv, "--lr")), lrs=bool(args.lrs))
     settle_one = settle_each(args.methods, {**vars(args.run), **asked})
     cells = cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
-    run_all(cells, args.out, args.jobs, args.quiet, args.lrs)
+    try:
+        run_all(cells, args.out, args.jobs, args.quiet, args.lrs)
+    except KeyboardInterrupt:
+        display_for(args.quiet).say("What was done is saved: the same command goes on with it.")
+        raise
 
 
 def _demo(out: Path | None = None) -> None:

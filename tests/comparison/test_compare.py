@@ -88,6 +88,40 @@ def test_a_finished_cell_is_not_run_again(compared: Path, monkeypatch: pytest.Mo
     assert again.summary == json.loads((compared / "um-a5-s0" / "summary.json").read_text())
 
 
+def test_what_is_finished_is_read_without_a_process(compared: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(comparison, "ProcessPoolExecutor", None)
+    both = comparison.cells_of(
+        ["um"], [5.0], [0, 1], compared, lambda _: (cells(compared)[0].config, cells(compared)[0].settings)
+    )
+    assert [result.folder.name for result in comparison.do_all(both, 2, True)[0]] == ["um-a5-s0", "um-a5-s1"]
+
+
+def test_a_comparison_tells_of_every_run_where_there_is_no_terminal(
+    compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    shutil.copytree(compared / "um-a5-s0", tmp_path / "um-a5-s0")
+    words = ["--methods", "um", "local", "--alphas", "5", "--seeds", "0", "1", "--out", str(tmp_path), "--jobs", "2", *TINY]
+    main(["compare", *words])
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "runs 1/4  2 at a time"
+    assert [line.split(":")[0].split()[1] for line in others] == ["2/4", "3/4", "4/4"]
+    assert {line.split(":")[0].split()[2] for line in others} == {"um-a5-s1", "local-a5-s0", "local-a5-s1"}
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_comparison_that_is_stopped_says_how_it_goes_on(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kithkin.comparison.do_all", stop)
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "--methods", "um", "--out", str(tmp_path), *["--quiet"] * quiet])
+    assert end.value.code == 130
+    assert ("the same command goes on with it" in capsys.readouterr().err) is not quiet
+
+
 def test_a_cell_with_other_flags_is_refused_and_they_are_named(compared: Path):
     with pytest.raises(KithkinError, match="another lr, momentum"):
         comparison.do_all(cells(compared, lr=0.5, momentum=0.5), 1, True)

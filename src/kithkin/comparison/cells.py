@@ -23,7 +23,7 @@ from kithkin.compute import cores
 from kithkin.config import WHERE, Alpha, RunConfig, as_json
 from kithkin.data import load, resolved
 from kithkin.data.sources import is_official
-from kithkin.display import display_for
+from kithkin.display import Lines, display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
 from kithkin.processes import Ended, die_with_parent, ending_softly
@@ -101,30 +101,43 @@ Broken = list[tuple[Cell, Exception]]
 def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result], Broken]:
     """All cells, several at a time in processes of one thread each where there is no GPU to share.
 
-    One that breaks off keeps none of the others from being run: these come last, with what is wrong.
+    One that breaks off keeps none of the others from being run: these come last, with what is wrong. What is finished is read
+    here, for which no process has to start.
     """
     for cell in cells:
         check_same(cell)
     results: dict[int, Result] = {}
     broken: dict[int, Exception] = {}
-    if jobs <= 1 or len(cells) == 1:
-        for i, cell in enumerate(cells):
+    alone = jobs <= 1 or len(cells) == 1
+    for i, cell in enumerate(cells):
+        if alone or Folder(cell.folder).summary.exists():
             try:
-                results[i] = blaming(cell, quiet)
+                results[i] = blaming(cell, quiet or not alone)
             except Exception as e:
                 broken[i] = e
+    left = {i: cell for i, cell in enumerate(cells) if i not in results | broken}
+    if not left:
         return _in_order(cells, results, broken)
+    console, lines = Console(stderr=True), Quiet() if quiet else Lines("")
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     bar = (TextColumn("[bold]runs"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     columns = (*bar, TextColumn("{task.fields[last]}"))
     with (
-        Progress(*columns, console=Console(stderr=True), disable=quiet) as progress,
+        Progress(*columns, console=console, disable=quiet or not console.is_terminal) as progress,
         ProcessPoolExecutor(jobs, context, begin_work, (stop,)) as pool,
     ):
-        task = progress.add_task("runs", total=len(cells), last=f"{min(jobs, len(cells))} at a time")
+
+        def tell(last: str) -> None:
+            done = len(results | broken)
+            progress.update(task, completed=done, last=last)
+            if not console.is_terminal:
+                lines.say(f"runs {done}/{len(cells)}  {last}")
+
+        task = progress.add_task("runs", total=len(cells), last="")
         try:
-            waiting = {pool.submit(work, cell): i for i, cell in enumerate(cells)}
+            tell(f"{min(jobs, len(left))} at a time")
+            waiting = {pool.submit(work, cell): i for i, cell in left.items()}
             for future in as_completed(waiting):
                 i = waiting[future]
                 try:
@@ -135,7 +148,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
                 except Exception as e:
                     broken[i] = e
                 got = f"{results[i].summary['test_at_best_val']:.3f}" if i in results else "broke off"
-                progress.update(task, advance=1, last=f"{cells[i].folder.name}: {got}")
+                tell(f"{cells[i].folder.name}: {got}")
         except BaseException:
             stop.set()  # for the cells that run or wait in a process: a signal may have reached us alone
             pool.shutdown(cancel_futures=True)
