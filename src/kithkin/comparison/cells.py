@@ -69,11 +69,10 @@ def check_same(cell: Cell) -> None:
     config = in_full(cell.config)
     wanted = json.loads(json.dumps({**as_json(config), **asdict(cell.settings)}))  # as a manifest holds it
     usual = {**as_json(RunConfig()), **asdict(entry_of(config.method).settings)}  # of what is newer than the run
-    differs = sorted(
-        k for k in wanted if k not in ("data_folder", "checkpoint_every", *WHERE) and found.get(k, usual[k]) != wanted[k]
-    )
+    there = {k: found.get(k, usual[k]) for k in sorted(wanted) if k not in ("data_folder", "checkpoint_every", *WHERE)}
+    differs = [f"{k} {value} instead of {wanted[k]}" for k, value in there.items() if value != wanted[k]]
     if differs:
-        problem = f"{cell.folder} holds a run with another {', '.join(differs)}."
+        problem = f"{cell.folder} holds a run with {', '.join(differs)}."
         raise KithkinError(problem, "Nothing was run. Give the same flags and data, or another --out.")
     changed = [what for what, sha256 in sources(config).items() if manifest.get("sources", {}).get(what) != sha256]
     changed += ["data"] if manifest.get("fingerprint", now := fingerprint(config.data)) != now else []
