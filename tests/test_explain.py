@@ -70,6 +70,12 @@ def test_amounts_read_well():
     ]  # fmt: skip
 
 
+def test_a_narrow_terminal_loses_no_part_of_a_tensors_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("COLUMNS", "50")
+    main(["explain", "um"])
+    assert "…" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_command_explains_every_method(method: str, capsys: pytest.CaptureFixture[str]):
     main(["explain", method, "--data", "digits", "--width", "2"])

@@ -127,7 +127,9 @@ def explain(config: RunConfig, settings: Any) -> None:
         )
     console = Console()
     console.print(f"[bold]{config.method}[/]: {entry_of(config.method).summary}")
-    table = Table("tensor", "shape", Column("numbers", justify="right"), "part", "role")
+    table = Table(
+        Column("tensor", overflow="fold"), Column("shape", overflow="fold"), Column("numbers", justify="right"), "part", "role"
+    )
     for line in lines(method, layout):
         style = "" if line.role.startswith("shared") else "yellow"
         table.add_row(line.name, "x".join(map(str, line.shape)), f"{line.numbers:,}", line.part, line.role, style=style)

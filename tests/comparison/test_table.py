@@ -134,3 +134,11 @@ def test_a_terminal_of_80_columns_shows_all_figures(monkeypatch: pytest.MonkeyPa
     assert "fixavg-ft   0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in out
     table.print_table([replace(table.Row("um", 0.5, 1, *[0.5] * 10), **long | {"method": "momentum:FEDAVGM"})])
     assert "0.5 0.500 ± 0.500 0.5000 0.500 0.500  100% 2,346 1,078 +0.500  42%" in capsys.readouterr().out, "the name folds"
+
+
+def test_a_narrower_terminal_loses_neither_names_nor_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", "50")
+    table.print_table([replace(table.Row("um", 0.5, 1, *[0.5] * 10), seeds=3)])
+    assert "um       0.5 0.500 ± 0.500 0.5000 0.500 0.500   50% 0.5 0.5 +0.500  50%" in capsys.readouterr().out

@@ -284,6 +284,12 @@ def test_list_says_where_or_how(tiny, tmp_path, capsys, monkeypatch):
     assert all(name in out for name in ("digits", "fashion-mnist", "cifar-10", "organamnist", "pathmnist", "107,180"))
 
 
+def test_list_breaks_no_name_on_a_narrow_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    commands.list_sets(tmp_path)
+    assert "fashion-mnist │" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("clients", "alpha", "smallest"), [(20, 0.5, 900), (3, 1.0, 900), (60, 10.0, 1500)])
 def test_show_draws_a_picture_and_sums_up(clients, alpha, smallest, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -135,6 +135,9 @@ def shown(row: Row) -> list[str]:
     return [row.method, alpha, *("-" if "nan" in figure else figure for figure in told)]
 
 
+FITTING = 80  # columns that hold every figure
+
+
 def print_table(table: Sequence[Row], folder: Path | None = None, note: str = "") -> None:
     """On the screen, with what the columns mean and where all of it is kept."""
     seeds = sorted({row.seeds for row in table})  # more than one number where runs broke off
@@ -146,7 +149,7 @@ def print_table(table: Sequence[Row], folder: Path | None = None, note: str = ""
         if before and before.alpha != row.alpha:
             screen.add_section()
         screen.add_row(*shown(row))
-    Console().print(screen)
+    Console(width=max(FITTING, Console().width)).print(screen)  # a narrower terminal breaks lines, which loses no figure
     Console().print(f"{LEGEND}\n{note}".strip(), style="dim", highlight=False)
     if folder:
         print(f"\n{folder} has table.md, table.csv, gains.csv and a folder a run: `kithkin report {folder} --open` shows them.")

@@ -28,7 +28,9 @@ def list_sets(folder: Path | None = None) -> None:
     Args:
         folder: Where the data sets lie; left out, $KITHKIN_DATA or the platform's cache folder.
     """
-    table = Table("name", Column("pictures", justify="right"), "size", Column("classes", justify="right"), "where")
+    table = Table(
+        Column("name", no_wrap=True), Column("pictures", justify="right"), "size", Column("classes", justify="right"), "where"
+    )
     table.add_row(DIGITS, "1,797", "8x8 grey", "10", "built in (scikit-learn)")
     for source in SOURCES.values():
         channels, height, width = source.shape
