@@ -179,6 +179,16 @@ def test_no_figure_of_a_running_line_is_cut(width: int, data: str):
     assert ("━" in line) == (width == 120), "the bar is for who has room"
 
 
+def test_the_narrowest_running_line_counts_rounds():
+    live = Live(Console(file=io.StringIO(), width=55, force_terminal=True, color_system=None), "")
+    live.start(RunConfig(method="um", rounds=200), 0, "eager on cpu")
+    live.round({**LINE, "round": 100}, 19_500_000)
+    live.stop()
+    with live.progress.console.capture() as shown:
+        live.progress.console.print(live.progress.get_renderable())
+    assert " 100/200 " in shown.get()
+
+
 def test_a_summary_breaks_between_words_on_a_terminal_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -50,9 +50,10 @@ class Live:
         self.title = title
         self.last: dict[str, Any] = {}
         whole = Column(no_wrap=True, min_width=len("0:00:00"))
+        self.counted = Column(no_wrap=True)
         columns = [
             TextColumn("[bold]{task.description}"),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=self.counted),
             TextColumn("{task.fields[figures]}"),
             TextColumn("left"),
             TimeRemainingColumn(table_column=whole),
@@ -65,6 +66,7 @@ class Live:
     def start(self, config: RunConfig, already: int, machine: str) -> None:
         name = self.title or name_of(config)
         self.figures = WARMING if already < 0 else "starting"
+        self.counted.min_width = len(f"{config.rounds}/{config.rounds}")  # on the narrowest terminal
         self.task = self.progress.add_task(escape(name), total=config.rounds, completed=max(0, already), figures=self.figures)
         self.progress.start()
         self.say(f"{name}  {machine}")
