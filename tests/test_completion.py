@@ -24,6 +24,8 @@ CASES = [
     ("kithkin paper fash", {"fashion-mnist"}),
     ("kithkin explain lg", {"lg-fedavg"}),
     ("kithkin completion z", {"zsh"}),
+    ("kithkin run --method fixavg-ft --finetune", {"--finetune-epochs", "--finetune-lr"}),
+    ("kithkin explain fedper --pers", {"--personal-layers"}),
 ]
 APART = [("kithkin run --compute =", {"auto", "eager", "workers", "graphs"}), ("kithkin run --compute = ea", {"eager"})]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from kithkin.manual import Command, Flag, commands
@@ -50,11 +51,23 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """
     from kithkin import __version__
 
-    known = commands()
+    known = with_every_setting(commands())
     made = fish(known) if shell == "fish" else bash(known)
     if shell == "zsh":
         made = "autoload -U +X bashcompinit && bashcompinit\n" + made
     sys.stdout.write(f"{WHERE.format(version=__version__)}\n{made}")
+
+
+def with_every_setting(known: Sequence[Command]) -> list[Command]:
+    """Where a method is named, the flags of all methods: a script cannot tell whose they are, and --help has um's alone."""
+    (compare,) = (command for command in known if command.words == ("compare",))
+    settings = {flag.name: flag for flag in compare.flags if flag.group == "own options"}
+
+    def more(command: Command) -> Command:
+        there = {flag.name: flag for flag in command.flags}
+        return replace(command, flags=tuple({**settings, **there}.values())) if "--method" in there else command
+
+    return [more(command) for command in known]
 
 
 def bash(known: Sequence[Command]) -> str:
