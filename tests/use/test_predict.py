@@ -54,6 +54,12 @@ def test_the_answers_have_the_accuracy_of_the_record(finished: Finished, method:
     assert np.mean(right) == pytest.approx(summary["final_test_mean"], abs=1e-6), "that of the last round, as docs/use.md says"
 
 
+def test_what_is_loaded_shows_itself_in_one_line(finished: Finished):
+    run = kithkin.load(finished("um"))
+    assert repr(run) == f"LoadedRun(um on digits, 6 clients, in {finished('um')})"
+    assert repr(run.client(2)) == f"LoadedClient(2 of {finished('um')})"
+
+
 def test_a_picture_is_answered_alike_in_every_layout_and_company(finished: Finished):
     client = kithkin.load(finished("um")).client(2)
     x, _ = exam_of(2)

@@ -64,6 +64,11 @@ class LoadedRun:
     classes: tuple[str, ...]
     picture: tuple[int, int, int]  # [C, H, W]
 
+    def __repr__(self) -> str:
+        clients = len(self.models.clients)
+        told = f"{self.config.method} on {self.config.data}, {clients} client{'s' * (clients > 1)}"
+        return f"LoadedRun({told}, in {self.folder.path})"
+
     @property
     def client_names(self) -> tuple[str, ...]:
         """Where the run's clients have any."""
@@ -115,6 +120,9 @@ class LoadedClient:
 
     run: LoadedRun
     number: int
+
+    def __repr__(self) -> str:
+        return f"LoadedClient({self} of {self.run.folder.path})"
 
     def __str__(self) -> str:
         return called(self.number, self.run.client_names)
