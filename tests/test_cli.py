@@ -228,6 +228,20 @@ def test_a_misspelt_flag_is_told_in_one_line_on_any_screen(encoding: str):
     assert (said.returncode, said.stdout, said.stderr) == (2, "", expected)
 
 
+@pytest.mark.parametrize(
+    ("box", "told"),
+    [("", "The words are not understood."), ("╭─ Required options ─╮\n│ of nobody │", "Required options of nobody")],
+)
+def test_a_box_that_tyro_draws_otherwise_is_told_all_the_same(kith: Any, monkeypatch: pytest.MonkeyPatch, box: str, told: str):
+    def cli(*args: Any, **kwargs: Any) -> None:
+        print(box, file=sys.stderr)
+        sys.exit(2)
+
+    monkeypatch.setattr("tyro.cli", cli)
+    said = kith("methods", "x")
+    assert (said.code, said.err) == (2, f"error: {told} `kithkin methods --help` says what is taken.\n")
+
+
 def test_words_with_brackets_are_shown_as_they_are(kith: Any):
     assert "no file or folder a/[bold]b.npz" in kith("run", "--data", "a/[bold]b.npz").err
 

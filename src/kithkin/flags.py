@@ -144,6 +144,7 @@ def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[
 
 
 WIDE = {"COLUMNS": "9999", "TERM": "dumb"}  # a screen on which no line of a box is broken or coloured
+FRAME = str.maketrans(dict.fromkeys("╭╮╰╯│─", " "))
 
 
 def understood(kind: Any, argv: Sequence[str], asking: str, **how: Any) -> Any:
@@ -156,7 +157,12 @@ def understood(kind: Any, argv: Sequence[str], asking: str, **how: Any) -> Any:
     except SystemExit as e:
         if not e.code:
             raise
-    raise _misunderstood(told.getvalue(), argv, f"`{asking} --help` says what is taken.")
+    box, remedy = told.getvalue(), f"`{asking} --help` says what is taken."
+    try:
+        mistake = _misunderstood(box, argv, remedy)
+    except (ValueError, IndexError):  # a box of another make
+        mistake = KithkinError(" ".join(box.translate(FRAME).split()) or "The words are not understood.", remedy)
+    raise mistake
 
 
 def _misunderstood(box: str, argv: Sequence[str], remedy: str) -> KithkinError:
