@@ -204,6 +204,17 @@ def test_a_run_that_breaks_off_is_named_and_the_others_go_on(tmp_path: Path, mon
     assert kept == [cell(alpha=1.0).key], "what came before a full disk is good"
 
 
+def test_who_stops_it_is_told_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    def do(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "do", do)
+    with pytest.raises(KeyboardInterrupt):
+        fill([cell()], tmp_path, None, False)
+    assert "the same `kithkin paper` command goes on with it" in capsys.readouterr().err
+    assert not list((tmp_path / ".running").glob("*.lock"))
+
+
 def test_a_mistake_before_a_run_starts_ends_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def do(*_: Any) -> Any:
         raise KithkinError("No data.", "Get it.")

@@ -225,6 +225,9 @@ def fill(
             except OutOfTimeError:
                 filled.out_of_time += 1
                 continue
+            except KeyboardInterrupt:
+                display.say("What was done is kept: the same `kithkin paper` command goes on with it.")
+                raise
             except KithkinError as e:
                 if not display.started:
                     raise  # the others would fare alike
