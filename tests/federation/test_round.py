@@ -67,6 +67,12 @@ def test_a_cohort_depends_on_seed_and_round_alone_whatever_was_drawn_before():
     assert forward != [cohort(1, t, 50, 0.2) for t in range(1, 9)]
 
 
+def test_a_cohort_may_be_drawn_from_some_clients_alone():
+    drawn = [cohort(0, t, [3, 7, 8], 0.34) for t in range(1, 9)]
+    assert set().union(*drawn) == {3, 7, 8}
+    assert {len(each) for each in drawn} == {1}
+
+
 def test_every_client_is_drawn_sooner_or_later():
     assert set().union(*(cohort(3, t, 20, 0.1) for t in range(1, 200))) == set(range(20))
 
@@ -186,8 +192,9 @@ def test_a_loss_that_is_no_number_names_the_client_and_the_round(loss):
     assert same_world(world, before)
 
 
-def test_a_loss_that_is_no_number_in_the_warm_up_says_so():
-    method = make("um", helpers=2)
+@pytest.mark.parametrize("name", ["um", "um-plus", "local"])
+def test_a_loss_that_is_no_number_in_the_warm_up_says_so(name):
+    method = make(name)
     with pytest.raises(KithkinError, match="The loss of client 2 in the warm-up is not a number"):
         play(method, LocalCourier(CLIENTS, [], losing(2, math.nan)), open_world(method, CLIENTS, W0), set())
 

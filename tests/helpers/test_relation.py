@@ -37,6 +37,8 @@ def test_the_entropy_term_is_scaled_by_the_number_of_classes():
 def test_best_and_worst():
     assert relation(torch.eye(4), torch.ones(3, dtype=torch.bool), 0.5) == 1
     assert relation(torch.full((3, 4), 0.25), torch.zeros(3, dtype=torch.bool), 0.5).item() == pytest.approx(0, abs=1e-6)
+    for terms in ("both", "entropy"):  # the entropy of seven sevenths is rounded to more than log 7
+        assert relation(torch.full((3, 7), 1 / 7), NO_S, 0.0, terms) == 0
 
 
 def test_a_term_without_data_counts_for_nothing():

@@ -79,6 +79,7 @@ def test_um_with_room_for_itself_alone_trains_as_local_does():
     um = simulate(method_of("um", normed, helpers=1, candidates=2, refresh_every=1), THREE, normed, COHORTS)
     local = simulate(method_of("local", normed, objective="own-labels"), THREE, normed, COHORTS)
     assert same(helper_models(um), helper_models(local))
+    assert um.server.holds == local.server.holds
     assert not torch.equal(helper_models(um)[0], helper_models(um)[1])
 
 

@@ -147,11 +147,14 @@ def test_a_round_of_two_clients_by_hand(name, changes, recipe, numbers, server, 
 
 
 def test_mix_is_fixavg_fixprox_and_fixbn_side_by_side():
-    """Here a client's second model goes twice as far as its first, and its third three times: the means add 7, 14 and 21."""
+    """Here a client's second model goes twice as far as its first, and its third three times: the means add 7, 14 and 21.
+
+    Their losses are 1, 2 and 3.
+    """
 
     def fit(job):
         nth = sum(asker(earlier) == asker(job) for earlier in fake.fits)
-        return fitted(job.w + 4.0 * (asker(job) + 1) * nth)
+        return fitted(job.w + 4.0 * (asker(job) + 1) * nth, loss=float(nth))
 
     method, fake = make("mix", prox=0.25), Scripted(fit)
     courier = LocalCourier(CLIENTS, [], fake)
@@ -171,6 +174,8 @@ def test_mix_is_fixavg_fixprox_and_fixbn_side_by_side():
         [24, 34, 44, 54, 64, 74, 84],
         [31, 44, 54, 61, 71, 84, 94],
     ]
+    reply = fake.run(method.visit(CLIENTS[0], world.states[0], method.brief(world.server, 0, 2, True)))
+    assert reply.loss == 2
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"um", "um-plus", "local"}))
@@ -193,7 +198,9 @@ def test_lg_fedavg_shares_everything_in_its_fedavg_rounds_and_the_head_afterward
 
 def test_lg_fedavg_runs_fedavg_for_a_quarter_of_the_rounds_unless_told():
     assert make("lg-fedavg").share_all_until == 2  # of 8
-    assert make("lg-fedavg", fedavg_rounds=5).share_all_until == 5
+    assert make("lg-fedavg", fedavg_rounds=7).share_all_until == 7
+    with pytest.raises(KithkinError, match="--fedavg-rounds is 8; it must be below the 8 rounds"):
+        make("lg-fedavg", fedavg_rounds=8)
 
 
 def test_layers_kept_or_shared_are_a_setting():

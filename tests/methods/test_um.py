@@ -6,6 +6,7 @@ Here a model is [whose, how often trained]: the compute below gives client k's n
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -178,6 +179,7 @@ def test_candidates_are_drawn_by_address():
     first = [causes(method.brief(server, 0, t, sampled=False)) for t in range(1, 9)]
     assert first == [causes(method.brief(server, 0, t, sampled=False)) for t in range(1, 9)]
     assert first != [causes(method.brief(server, 3, t, sampled=False)) for t in range(1, 9)]
+    assert first != [causes(replace(method, seed=1).brief(server, 0, t, sampled=False)) for t in range(1, 9)]
 
 
 def test_clients_of_one_choice_draw_apart():
@@ -266,28 +268,26 @@ def test_a_more_related_candidate_takes_the_least_related_place_and_a_less_relat
     assert not fake.fits
 
 
-def test_an_equally_related_candidate_is_refused():
-    reply = visit(
-        um(M=2, terms="accuracy"),
-        Village(right={(0, 4, 1): 1}),
-        listed(2, (0, 1, 1.0), (2, 1, 0.25)),
-        1,
-        parcel("search", 4, 1),
-    )
-    assert lines(reply.state) == [(0, 1, 1.0), (2, 1, 0.25)]
+def test_an_equally_related_candidate_is_refused_and_not_scored_again():
+    method, fake, state = um(M=2, terms="accuracy"), Village(right={(0, 4, 1): 1}), listed(2, (0, 1, 1.0), (2, 1, 0.25))
+    for scored in ([(0, 4, 1)], []):
+        state = visit(method, fake, state, 1, parcel("search", 4, 1)).state
+        assert lines(state) == [(0, 1, 1.0), (2, 1, 0.25)]
+        assert fake.scored() == scored
 
 
-def test_a_refused_candidate_is_scored_again_only_at_a_new_version():
+@pytest.mark.parametrize("own", [0.0, 1.0])  # its own model has no place to lose
+def test_a_refused_candidate_is_scored_again_only_at_a_new_version(own):
     method, fake = um(M=2, terms="accuracy"), Village(right={(0, 4, 1): 1, (0, 4, 2): 4})
-    state = listed(2, (0, 1, 1.0), (2, 1, 0.5))
+    state = listed(2, (0, 1, own), (2, 1, 0.5))
     state = visit(method, fake, state, 1, parcel("search", 4, 1)).state
     assert fake.scored() == [(0, 4, 1)]
     state = visit(method, fake, state, 2, parcel("search", 4, 1)).state
     assert fake.scored() == []
-    assert lines(state) == [(0, 1, 1.0), (2, 1, 0.5)]
+    assert lines(state) == [(0, 1, own), (2, 1, 0.5)]
     state = visit(method, fake, state, 3, parcel("search", 4, 2)).state
     assert fake.scored() == [(0, 4, 2)]
-    assert lines(state) == [(0, 1, 1.0), (4, 2, 1.0)]
+    assert lines(state) == [(0, 1, own), (4, 2, 1.0)]
 
 
 def test_a_refused_candidate_joins_at_the_same_version_once_the_list_has_become_worse():
@@ -333,6 +333,7 @@ def test_a_refresh_of_a_helper_that_was_replaced_in_the_same_round_is_dropped():
     method, fake = um(M=2, terms="accuracy"), Village(right={(0, 4, 1): 4, (0, 1, 2): 4})
     state = visit(method, fake, listed(2, (0, 1, 0.5), (1, 1, 0.0)), 2, parcel("search", 4, 1), parcel("refresh", 1, 2)).state
     assert lines(state) == [(0, 1, 0.5), (4, 1, 1.0)]
+    assert fake.scored() == [(0, 4, 1)]
 
 
 def test_the_average_weighs_by_relation():
@@ -359,6 +360,7 @@ def test_every_pseudo_label_is_the_answer_of_the_least_uncertain_helper():
     assert fake.fits[0].lesson.targets.tolist() == [[0.125, 0.875], [1.0, 0.0], [0.25, 0.75]]
     assert reply.labels.classes.tolist() == [1, 0, 1]
     assert reply.labels.who.tolist() == [1, 2, 0]
+    assert reply.labels.entropy.tolist() == pytest.approx([0.376770, 0, 0.562335], abs=1e-6)
 
 
 def test_the_record_names_the_client_that_labelled_and_not_its_place_in_the_list():
@@ -375,6 +377,15 @@ def test_who_joins_late_and_finds_nobody_labels_by_its_own_model():
     assert fake.fits[0].lesson.targets.tolist() == [[0.25, 0.75]]
 
 
+def test_who_joins_late_is_labelled_by_the_helpers_that_it_finds_and_not_by_its_own_untrained_model():
+    method = um(M=2)
+    fake = Village(unlabelled={(0, -1, 0): torch.tensor([[1.0, 0.0]]), (0, 1, 2): torch.tensor([[0.25, 0.75]])})
+    reply = visit(method, fake, method.greet(client(0, 4, 1), START), 3, parcel("fill", 1, 2), train=True)
+    assert fake.fits[0].lesson.targets.tolist() == [[0.25, 0.75]]
+    assert reply.labels.who.tolist() == [1]
+    assert fake.scored() == [(0, 1, 2), (0, 0, 1)]
+
+
 @pytest.mark.parametrize("cause", ["search", "refresh", "fill"])
 def test_a_model_that_answers_no_numbers_becomes_nobodys_helper(cause):
     fake = Village(unlabelled={(0, 1, 2): torch.full((1, 2), torch.nan)})
@@ -389,7 +400,7 @@ def test_the_own_model_goes_up_one_version_on():
     (up,) = reply.parcels
     assert (up.cause, up.client, up.version, up.w.tolist(), up.size) == ("upload", 0, 7, [0, 1], 2)
     assert reply.state.helpers.own.w.tolist() == [0, 1]
-    server = um(M=2).merge(pool([6, 1], (0, 6, 0.5)), {0: reply}, 1)
+    server = um(M=2).merge(pool([4, 1], (0, 4, 0.5)), {0: reply}, 1)  # it has missed two
     assert [(m.version, m.w.tolist()) for m in server.models] == [(7, [0, 1]), (1, [1, 1])]
     assert server.holds[0] == reply.holds
     assert server.holds[1] == (Held(1, 1, 1.0),)

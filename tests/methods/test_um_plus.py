@@ -98,6 +98,7 @@ def test_a_warm_up_and_a_round_of_two_clients_by_hand(losses: str):
         assert fit.lesson.labelled.tolist() == [*TWO[0].labelled.tolist(), int(TWO[0].unlabelled[0])]
         assert (fit.lesson.classes.tolist(), len(fit.lesson.unlabelled)) == ([0, 0, 0, 0], 0)
     assert (labels[0].classes.tolist(), labels[0].taken.tolist()) == ([0, 0], [True, False])
+    assert labels[0].entropy.tolist() == pytest.approx([0.376770, 0.661563], abs=1e-6)
     close(world.states[0].helpers.own.w, W0 + 9)
     close(world.server.w, W0 + 9)
     close(world.server.steady, W0 + 7)  # window 1, doubled: half of the way in round 1
@@ -202,6 +203,31 @@ def test_who_only_searches_keeps_the_labels_that_its_prior_counts():
     assert later.states[0].votes.tolist() == [1.5, 1.5]
 
 
+def test_models_answer_with_the_prior_of_the_labels_that_were_taken_last():
+    """Client 0 has one label: pi is (2, 1) / 3. It takes three, of which 3/2 are of either class: (7, 5) / 12 from then on."""
+    method, fake = make("um-plus", helpers=2, candidates=1, search_rounds=9, threshold=0.5), Scripted()
+    three = [client(0, 1, 3), client(1, 1, 1), client(2, 1, 1)]
+    courier = LocalCourier(three, [], fake)
+
+    def odds():
+        """Of the shifts with which client 0 asked; a model is asked twice, on pictures without and with labels."""
+        asked = [float((job.shift[0] - job.shift[1]).exp()) for job in fake.predicts if asker(job) == 0]
+        fake.predicts.clear()
+        return pytest.approx(asked)
+
+    world, _ = play(method, courier, open_world(method, three, W0), {0, 1, 2})
+    assert odds() == [2] * 2
+    world, _ = play(method, courier, world, {0})
+    assert odds() == [2] * 4 + [7 / 5] * 2, "the candidate and the common model before it takes labels, its own one after that"
+    world, _ = play(method, courier, world, set())
+    assert odds() == [7 / 5] * 2, "another candidate"
+    fake.run(method.personal(world.server, three[0], world.states[0], 2))
+    assert odds() == [7 / 5] * 2
+    for trained, asked in ((set(), 0), ({0}, 4), (set(), 0)):
+        world, _ = play(method, courier, world, trained)
+        assert odds() == [7 / 5] * asked, "who was refused is not asked again"
+
+
 def test_signals_are_not_moved_even_where_a_mirror_image_would_keep_its_label():
     setting = replace(SETTING, layout=BIASED, training=replace(SETTING.training, flip=True), signals=True)
     assert METHODS["um-plus"].make(METHODS["um-plus"].settings, setting).moved.views == "plain"
@@ -248,13 +274,13 @@ def test_fine_tuning_takes_the_labels_of_which_the_vote_is_certain():
 def test_what_travels_is_ums_and_one_common_model_for_who_trains():
     um, plus = make("um", helpers=3), make("um-plus", helpers=3)
     pool = replace(um.open(6, W0), models=(Newest(1, W0),) * 6)  # all have shared one
-    server = Commons(pool, (5, 4, 3, 2, 1, 0), W0 + 1, 15, W0)
+    server = Commons(pool, (5, 4, 3, 2, 1, 0), W0 + 1, 9, W0)
     for t in range(1, 40):
         for k, sampled in ((0, True), (3, False)):
             a, b = um.brief(pool, k, t, sampled), plus.brief(server, k, t, sampled)
             mine = [(p.cause, p.client, p.size) for p in b.parcels] if b else []
             assert mine == [(p.cause, p.client, p.size) for p in a.parcels] + [("start", SERVER, 7)] * sampled if a else not b
-            assert all(p.evidence == (15 if p.client == SERVER else 5 - p.client) for p in b.parcels) if b else True
+            assert all(p.evidence == (9 if p.client == SERVER else 5 - p.client) for p in b.parcels) if b else True
 
 
 def test_who_knows_nothing_has_no_vote():
