@@ -174,10 +174,11 @@ def test_of_weak_views_a_share_may_be_moved_and_the_rest_left_alone(channels: in
 
 
 @every_shape
-def test_strong_is_weak_then_two_operations_then_cutout(channels: int, side: int):
+@pytest.mark.parametrize("flip", [False, True])
+def test_strong_is_weak_then_two_operations_then_cutout(channels: int, side: int, flip: bool):
     x, keys = unit(pictures(40, channels, side)), torch.arange(100, 140)
     u, names = dice.uniform(keys, 10), augment.pool(channels)
-    expected = augment.weak(x, keys, True)
+    expected = augment.weak(x, keys, flip)
     for column in (3, 5):
         expected = augment.operate(expected, (u[:, column] * len(names)).long(), u[:, column + 1])
     sides = (u[:, 7] * (side // 2 + 1)).long().tolist()
@@ -186,7 +187,13 @@ def test_strong_is_weak_then_two_operations_then_cutout(channels: int, side: int
         image[:, max(0, top) : max(0, top + hole), max(0, left) : max(0, left + hole)] = 0.5
     assert min(sides) < 0.1 * side
     assert max(sides) > 0.4 * side
-    assert torch.equal(augment.strong(x, keys, True), expected)
+    assert torch.equal(augment.strong(x, keys, flip), expected)
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8)])
+def test_no_hole_is_longer_than_half_the_shorter_side(shape: tuple[int, int]):
+    hole = augment._cutout(torch.ones(400, 1, *shape), dice.uniform(torch.arange(400), 3))[:, 0] == 0.5
+    assert [int(hole.any(axis).sum(1).max()) for axis in (1, 2)] == [4, 4]
 
 
 @pytest.mark.parametrize("view", [augment.weak, partial(augment.weak, share=0.5), augment.strong])
@@ -289,6 +296,7 @@ def test_sheet_shows_original_weak_and_strong(shape: tuple[int, ...]):
     paper = augment.sheet(images, seed=1, flip=True)
     assert paper.mode == "RGB"
     assert paper.tobytes() == augment.sheet(torch.from_numpy(images), seed=1, flip=True).tobytes()
+    assert paper.tobytes() != augment.sheet(images, seed=2, flip=True).tobytes()
     scale = augment.CELL // max(shape[2:])
     left = 6 + (augment.CELL - shape[3] * scale) // 2 + scale // 2
     top = 24 + (augment.CELL - shape[2] * scale) // 2 + scale // 2

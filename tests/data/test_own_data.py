@@ -43,6 +43,11 @@ def test_channels_first_and_last_are_told_apart(channels, last, tmp_path):
     assert dataset.images.flags.c_contiguous
 
 
+@pytest.mark.parametrize("side", [8, 64])
+def test_the_smallest_and_the_largest_pictures_are_taken(side, tmp_path):
+    assert load(saved(tmp_path, images=np.zeros((6, side, side), np.uint8), labels=LABELS)).images.shape == (6, 1, side, side)
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_floats_from_0_to_1_become_bytes(kind, tmp_path):
     images = np.zeros((2, 8, 8), kind)
@@ -93,6 +98,8 @@ def with_nan():
         ({"images": with_nan(), "labels": LABELS}, "NaN"),
         ({"images": np.full((6, 8, 8), np.inf), "labels": LABELS}, "values from inf to inf"),
         ({"images": GREY.astype(float), "labels": LABELS}, r"values from 0 to 255"),
+        ({"images": np.full((6, 8, 8), 1.001), "labels": LABELS}, r"values from 1\.001 to 1\.001"),
+        ({"images": np.full((6, 8, 8), -0.001), "labels": LABELS}, r"values from -0\.001 to -0\.001"),
         ({"images": GREY.astype(np.int64), "labels": LABELS}, "type int64"),
         ({"images": GREY[:, :7], "labels": LABELS}, "7x10 pixels is outside 8x8 to 64x64"),
         ({"images": np.zeros((6, 65, 10), np.uint8), "labels": LABELS}, "65x10"),
@@ -300,6 +307,10 @@ def test_mistakes_in_a_folder_are_told(tmp_path):
         load(str(tmp_path))
     Image.new("I;16", (10, 8)).save(bad)
     with pytest.raises(KithkinError, match="more than 8 bits"):
+        load(str(tmp_path))
+    bad.unlink()
+    Image.new("F", (10, 8)).save(tmp_path / "owl" / "bad.tif")
+    with pytest.raises(KithkinError, match=r"more than 8 bits per pixel \(mode F\)"):
         load(str(tmp_path))
 
 

@@ -11,11 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kithkin.data import Dataset, Share, Split, deal, load, split_of
-from kithkin.data.split import _counts, _dirichlet, _parts
+from kithkin.data.split import _counts, _dirichlet, _parts, label_some
 from kithkin.errors import KithkinError
 from kithkin.rng import generator
 
 PARTS = ("labelled", "unlabelled", "val", "test")
+NONE = np.zeros(0, np.int64)
 
 
 def everything(split: Split) -> np.ndarray:
@@ -83,6 +84,19 @@ def test_clients_of_one_size_are_shuffled_apart():
     assert first.label_ratio != second.label_ratio, "each draws its own"
 
 
+def test_every_draw_follows_the_seed():
+    """What each client has, how much, which of it has labels; and what becomes of pictures that are dealt already."""
+    one, other = (deal(np.arange(300) % 3, 1, 1.0, seed, 0.5).shares[0] for seed in (0, 1))
+    assert set(one.test) != set(other.test)
+    one, other = ([len(share.train) for share in deal(np.zeros(300, np.int64), 4, 5.0, seed).shares] for seed in (0, 1))
+    assert one != other
+    one, other = (label_some(seed, 0, 0.5, np.arange(40), NONE, NONE).labelled for seed in (0, 1))
+    assert set(one) != set(other)
+    data = Dataset("mine", np.zeros((40, 1, 8, 8), np.uint8), np.arange(40) % 2, ("a", "b"), False, np.zeros(40, np.int64))
+    one, other = (split_of(data, 1, "given", seed).shares[0] for seed in (0, 1))
+    assert set(one.test) != set(other.test)
+
+
 def test_alpha_deals_what_would_else_be_kept():
     data = replace(load("digits"), owners=np.arange(1797) % 3)
     assert [len(share.train) for share in split_of(data, 3, "given", 4).shares] == [419, 419, 419]
@@ -94,6 +108,7 @@ def test_alpha_deals_what_would_else_be_kept():
     [
         (None, 3, "digits does not say whose"),
         (np.arange(1797) % 3, 4, "belong to 3 clients, not 4"),
+        (np.arange(1797) % 3, 2, "belong to 3 clients, not 2"),
         (np.minimum(np.arange(1797), 2), 3, "Client 0 (far) of digits has 1 pictures"),
         (np.minimum(np.arange(1797) // 2, 1), 2, "Client 0 (far) of digits has 2 pictures"),
     ],
@@ -196,6 +211,11 @@ def test_too_small_for_validation_pictures_is_allowed():
     split = deal(np.arange(20) % 2, 3, 100.0, 0)
     assert sum(len(share.val) for share in split.shares) == 2
     assert all(len(share.train) and len(share.test) for share in split.shares)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_validation_picture_each_is_not_too_few(seed):
+    assert [len(share.val) for share in deal(np.zeros(40, np.int64), 4, 5.0, seed).shares] == [1] * 4
 
 
 def test_a_draw_that_cannot_serve_everyone_ends_in_an_error_that_says_why():

@@ -107,6 +107,16 @@ def test_unlabelled_pictures_of_another_size_are_named(kind: str, remedy: str, t
     assert not (tmp_path / "site").exists()
 
 
+def test_unlabelled_pictures_lose_no_colours_unseen(tmp_path: Path, capsys: Capsys):
+    path = unlabelled(tmp_path, "folder", DIGITS.images[:2])
+    Image.fromarray(np.stack([DIGITS.images[2, 0]] * 3, -1)).save(path / "002.png")
+    with pytest.raises(SystemExit):
+        init(tmp_path, "--unlabelled", str(path))
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "002.png is a colour picture (mode RGB), not a grey one. Convert it first." in said
+    assert not (tmp_path / "site").exists()
+
+
 def spoil(folder: Path, how: str) -> None:
     home = folder.parent
     if how == "no data":

@@ -108,7 +108,7 @@ def _class(where: Path, name: str, classes: tuple[str, ...]) -> int:
 def read_unlabelled(path: Path, picture: tuple[int, int, int]) -> np.ndarray:
     """Pictures without labels: all files of a folder, or the array `images` of an npz file."""
     if path.is_dir():
-        opened = [_channels_first(_open(file, _blank(picture))) for file in _files(path)]
+        opened = [open_picture(file, picture) for file in _files(path)]
         images = np.stack(opened) if opened else np.empty((0, *picture), np.uint8)
     elif path.is_file():
         images = read_images(path)
@@ -335,7 +335,7 @@ def _coloured(file: Path) -> bool:
 def _open(file: Path, first: np.ndarray | None, strict: bool = False) -> np.ndarray:
     """One picture as an array: grey [H, W] or RGB [H, W, 3], like the first one, and of its size.
 
-    A grey picture among colour ones is read as RGB; a colour one among grey ones is made grey, or refused if `strict`.
+    A grey picture among colour ones is read as RGB; a colour one among grey ones is refused if `strict`.
     """
     try:
         with warnings.catch_warnings(), Image.open(file) as picture:
