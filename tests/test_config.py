@@ -86,6 +86,12 @@ def test_a_small_set_has_the_papers_federation_of_its_whole():
     assert (paper.clients, paper.sample_rate, paper.rounds) == (20, 1.0, 200)
 
 
+def test_a_small_set_has_defaults_of_its_own_and_all_are_dealt_alike():
+    small = RunConfig(data="small-cifar-10").resolved()
+    assert (small.clients, small.rounds, small.sample_rate, small.batch_size, small.width) == (40, 60, 0.2, 32, 8)
+    assert {RunConfig(data=data).resolved().alpha for data in ("digits", "small-cifar-10", "pathmnist", "mine.npz")} == {0.5}
+
+
 def test_presets_are_about_known_data_sets():
     assert {*DEFAULTS, *PAPER} <= {"*", "digits", *SOURCES, *SMALL}
 
@@ -199,6 +205,7 @@ def test_every_methods_defaults_are_lawful(method: str):
 
 
 @pytest.mark.parametrize("name", ["clients", "rounds", "width"])
-def test_a_number_that_no_machine_holds_is_refused(name: str):
-    with pytest.raises(KithkinError, match=f"--{name} is 401 digits long; it must be below"):
-        RunConfig(**{name: 10**400}).checked()
+@pytest.mark.parametrize(("value", "digits"), [(10**400, 401), (2**31, 10)])
+def test_a_number_that_no_machine_holds_is_refused(name: str, value: int, digits: int):
+    with pytest.raises(KithkinError, match=f"--{name} is {digits} digits long; it must be below"):
+        RunConfig(**{name: value}).checked()
