@@ -155,8 +155,12 @@ def test_tables_have_every_round_and_client(runs: dict[str, Path], tmp_path: Pat
         **{"rounds": 8, "marks": 4 * 12, "labels": 8, "clients": 12},
     }
     marks = [json.loads(line) for line in (runs["um"] / "marks.jsonl").read_text().splitlines()]
-    assert float(tables["marks"][-1]["test"]) == marks[-1]["test"][-1]
+    assert [float(tables["marks"][-1][name]) for name in ("val", "test")] == [marks[-1][name][-1] for name in ("val", "test")]
     assert tables["rounds"][0]["test_mean"] == ""
+    assert tables["labels"][0].items() >= {"round": "1", "asked": "310", "taken": "300"}.items()
+    lists = [json.loads(line) for line in (runs["um"] / "lists.jsonl").read_text().splitlines()]
+    helpers = [[*map(float, row.values())] for row in tables["helpers"] if (row["round"], row["client"]) == ("2", "3")]
+    assert helpers == [[2, 3, *entry] for entry in lists[0]["helpers"][3]]
     assert tables["rounds"][0]["bytes/upload"] == str(4 * 106_130 * 5)
 
 

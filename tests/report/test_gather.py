@@ -19,7 +19,19 @@ from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
 from kithkin.report import gather, page, write_page
 from kithkin.report.figures import figures_of
-from kithkin.report.gather import ENTRIES, compare_with, runs_to_ask, thinned
+from kithkin.report.gather import (
+    ENTRIES,
+    compare_with,
+    formulas,
+    gather_audit,
+    gather_clients,
+    gather_cost,
+    gather_helpers,
+    gather_marks,
+    headline,
+    runs_to_ask,
+    thinned,
+)
 from kithkin.report.tables import export
 
 
@@ -53,6 +65,29 @@ def test_accuracies_are_those_of_the_record(runs: dict[str, Path]):
     assert fairness["worst_decile"] == pytest.approx(worst_decile(best["test"]), abs=1e-4)
     assert fairness["variance"] == pytest.approx(np.var(best["test"]), abs=1e-7)
     assert run["remarks"] == []
+
+
+def test_accuracy_over_rounds_by_hand():
+    """Of two rounds that validate alike the first is the best; none beats nothing, however bad it is."""
+    unseen = {"round": 1, "val": [None, None], "test": [0.5, 0.25]}
+    marks = [unseen, {"round": 2, "val": [0.0, None], "test": [0.0, 1.0]}, {"round": 3, "val": [0.0, 0.0], "test": [1.0, 1.0]}]
+    found = gather_marks(marks, [], None)
+    assert (found["best_round"], found["test"]) == (2, [0.0, 1.0])
+    curve = {"mean": [0.375, 0.5, 1], "low": [0.275, 0.1, 1], "high": [0.475, 0.9, 1], "val": [None, 0, 0]}
+    assert found["curve"] == {"round": [1, 2, 3], **curve}
+    assert gather_marks([unseen, {**unseen, "round": 4}], [], None)["best_round"] == 4, "the last, where nobody can tell"
+    told = [{"round": 1, "test_mean": None}, {"round": 2, "test_mean": 0.5, "val_mean": 0.25}]
+    alone = {"curve": {"round": [2], "mean": [0.5], "val": [0.25], "low": None, "high": None}}
+    assert gather_marks([], told, None) == alone
+
+
+def test_what_is_known_of_clients_by_hand():
+    split = {"every": [[1, 3], [2, 0]], "labelled": [[1, 0], [1, 0]]}
+    found = gather_clients({"test": [0.0, 1.0], "best_round": 3}, [], split)
+    assert found
+    assert (found["labelled"], found["unlabelled"], found["size"]) == ([1, 1], [3, 1], [4, 2])
+    assert (found["ratio"], found["class"]) == ([0.25, 0.5], [1, 0])
+    assert found["fairness"]["deciles"] == [i / 10 for i in range(11)]
 
 
 def test_clients_are_shown_at_the_round_by_which_the_run_was_judged(broken: Path):
@@ -117,6 +152,27 @@ def test_helpers_and_churn(runs: dict[str, Path]):
     assert helpers["churn"]["share"][0] == pytest.approx(fmean(new), abs=1e-4)
 
 
+def test_helpers_and_churn_by_hand():
+    """Client 0 has one new helper among two, client 1 two among three: 7/12."""
+    before = {"round": 2, "helpers": [[[0, 1, 0.5], [1, 1, 0.25]], [[1, 1, 0.5]]]}
+    after = {"round": 4, "helpers": [[[0, 2, 0.5], [2, 1, 0.125]], [[1, 1, 0.5], [0, 2, 0.75], [2, 2, 0.0]]]}
+    found = gather_helpers([before, after], ENTRIES)
+    assert found
+    assert (found["round"], found["lists"][1]) == ([2, 4], [[0, 500, 2, 125], [1, 500, 0, 750, 2, 0]])
+    assert found["churn"] == {"round": [4], "share": [0.5833]}
+    assert gather_helpers([{"round": 2, "helpers": [[[0, 1, 0.5]], [[1, 1, 0.5]]]}], ENTRIES) is None, "each has itself alone"
+
+
+def test_the_audit_by_hand():
+    """Eighty rounds in forty steps: two in each."""
+    parts = {"by_class": [[2, 1]], "by_entropy": [[4, 1]], "by_helper": {"3": [2, 1]}}
+    found = gather_audit([{"round": t, "asked": 8, "taken": 4, "wrong": 1, **parts} for t in range(1, 81)])
+    assert found
+    assert (found["error"], found["coverage"]) == ([0.25] * 80, [0.5] * 80)
+    parts = {"by_class": [[4, 2]], "by_entropy": [[8, 2]], "by_helper": {"3": [4, 2]}}
+    assert found["steps"][1] == {"rounds": [3, 4], "total": [16, 8, 2], **parts}
+
+
 def test_the_audit_adds_up(runs: dict[str, Path]):
     audit = gather([runs["um"]])["runs"][0]["audit"]
     told = lines(runs["um"] / "audit.jsonl")
@@ -155,6 +211,42 @@ def test_bytes_and_formulas_end_where_the_summary_does(runs: dict[str, Path]):
     assert cost["formulas"]["helper_lists_28"][-1] == pytest.approx(summary["cost_formulas"]["helper_lists_28"] / 1e6, abs=1e-2)
 
 
+def test_bytes_and_seconds_add_up_by_hand():
+    metrics = [
+        {"round": 1, "bytes_by_cause": {"upload": 10**6}, "seconds": 1.5},
+        {"round": 2, "bytes_by_cause": {"upload": 10**6, "start": 2 * 10**6}, "seconds": None, "test_mean": 0.5},
+        {"round": 3, "bytes_by_cause": {}, "seconds": 2.0, "test_mean": 0.75},
+    ]
+    found = gather_cost(metrics, {})
+    assert found
+    assert found["moved"] == {"upload": [1, 2, 2], "start": [0, 2, 2]}
+    assert (found["seconds"], found["megabytes"], found["formulas"]) == ([1.5, 1.5, 3.5], 4, None)
+    assert found["accuracy"] == {"megabytes": [4, 4], "test": [0.5, 0.75]}
+
+
+def test_the_papers_costs_by_hand():
+    """A model of 1 MB; 0.3 of 5 clients are 2. After 8 rounds: 5 * 3 * 8 / 4 refreshed, 2 * 5 tried, 8 * 2 uploaded."""
+    settings = {"helpers": 3, "candidates": 1, "search_rounds": 2, "refresh_every": 4}
+    manifest = {"settings": settings, "config": {"clients": 5, "sample_rate": 0.3}, "model_numbers": 250_000}
+    assert formulas(manifest, [1, 8]) == {"greedy_27": [10, 80], "helper_lists_28": [3.75 + 5 + 2, 30 + 10 + 16]}
+    assert formulas({**manifest, "settings": {**settings, "helpers": 1}}, [1]) is None
+
+
+def test_the_headline_of_a_run_that_goes_on_is_that_of_its_last_round():
+    told = headline(
+        {
+            "clients": {"fairness": {"mean": 0.5, "worst_decile": 0.25, "variance": 0.125}, "best_round": 2},
+            "audit": {"error": [0.5, 0.25], "coverage": [0.1, 0.2]},
+            "cost": {"megabytes": 3, "seconds": [1, 5]},
+            "curve": {"mean": [0.5, 0.75, None], "high": [0.9, 0.8, None]},
+            "summary": {},
+        }
+    )
+    assert (told["test"], told["round"], told["best_test"]) == (0.5, 2, 0.75)
+    assert (told["worst_decile"], told["variance"]) == (0.25, 0.125)
+    assert (told["label_error"], told["coverage"], told["megabytes"], told["seconds"]) == (0.25, 0.2, 3, 5)
+
+
 def test_a_folder_of_runs_stands_for_all(runs: dict[str, Path]):
     assert [run["name"] for run in gather([runs["um"].parent])["runs"]] == ["local", "um"]
 
@@ -170,10 +262,22 @@ def test_a_comparison_has_the_rows_of_its_table_in_that_order(compared: Path):
     assert table[3]["test"] == pytest.approx(fmean(map(fmean, marks[:3])), abs=1e-5)
     assert table[3]["test_sd"] == pytest.approx(stdev(map(fmean, marks[:3])), abs=1e-5)
     assert table[3]["worst_decile"] == pytest.approx(fmean(map(worst_decile, marks[:3])), abs=1e-5)
+    assert table[3]["variance"] == pytest.approx(fmean(map(np.var, marks[:3])), abs=1e-5)
     assert table[3]["gain"] == pytest.approx(fmean(gains), abs=1e-5)
     assert table[3]["harmed"] == pytest.approx(harmed(gains), abs=1e-5)
     given = gather([compared / "um-a5.0-s1", compared / "local-a5.0-s0"])
     assert [run["name"] for run in given["runs"]] == ["um", "local"]
+
+
+def test_what_is_not_finished_counts_in_no_row_and_what_is_not_on_record_is_no_figure(compared: Path, tmp_path: Path):
+    names = ("um-a0.5-s0", "um-a0.5-s1", "local-a0.5-s0", "local-a0.5-s1")
+    runs = [Path(shutil.copytree(compared / name, tmp_path / name)) for name in names]
+    (runs[1] / "summary.json").unlink()
+    (runs[2] / "metrics.jsonl").unlink()
+    um, local = gather(runs)["comparison"]
+    assert (um["seeds"], local["seeds"]) == (1, 2)
+    assert um["megabytes"] == pytest.approx(8 * 4 * 106_130 * 25 / 1e6, abs=1e-3)
+    assert (local["megabytes"], local["seconds"]) == (None, None)
 
 
 def test_the_colour_tells_the_method_the_style_the_alpha_and_seeds_look_alike(compared: Path):
