@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from kithkin.nets import Dropout, ResNet9, dropouts
@@ -26,6 +26,26 @@ def test_width_64_has_the_papers_channels():
     channels = [m.out_channels for m in net.modules() if isinstance(m, nn.Conv2d)]
     assert sorted(channels) == sorted([64, 128, 128, 128, 256, 512, 512, 512])
     assert [(m.in_features, m.out_features) for m in net.modules() if isinstance(m, nn.Linear)] == [(512, 256), (256, 10)]
+
+
+def test_the_answer_is_that_of_pages_layers():
+    net = ResNet9(3, 5, 2).eval()
+    for norm in (m for m in net.modules() if isinstance(m, nn.BatchNorm2d)):
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            nn.init.uniform_(tensor, 0.5, 1.5)
+
+    def block(x: Tensor, part: nn.Module, pool: bool = False) -> Tensor:
+        conv, norm = part
+        x = functional.conv2d(x, conv.weight, padding=1)
+        x = functional.relu(functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias))
+        return functional.max_pool2d(x, 2) if pool else x
+
+    pictures = torch.rand(4, 3, 16, 16)
+    x = block(block(pictures, net.prepare), net.widen[0], pool=True)
+    x = x + block(block(x, net.middle[0]), net.middle[1])
+    x = block(block(x, net.widen[1], pool=True), net.widen[2], pool=True)
+    x = (x + block(block(x, net.last[0]), net.last[1])).amax((2, 3))
+    torch.testing.assert_close(net(pictures), net.head(functional.relu(net.hidden(x))))
 
 
 def test_forward_is_tail_after_trunk():
@@ -56,6 +76,7 @@ def test_three_dropouts_sit_after_the_last_two_norms_and_the_hidden_layer():
     conv_norm = ["Conv2d", "BatchNorm2d"]
     assert calls == conv_norm * 7 + ["Dropout", *conv_norm, "Dropout", "Linear", "Dropout", "Linear"]
     assert [m.p for m in net.modules() if isinstance(m, Dropout)] == [0.25] * 3
+    assert [m.p for m in ResNet9(1, 5).modules() if isinstance(m, Dropout)] == [0.5] * 3
 
 
 def test_the_hidden_layer_sees_the_largest_of_every_channel_of_the_last_sum():

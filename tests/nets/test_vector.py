@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
+from kithkin import rng
 from kithkin.errors import KithkinError
 from kithkin.nets import Layout, Network, ResNet9, dropouts, initial_vector, layout_of
 from kithkin.nets.vector import cut, read
@@ -321,6 +322,8 @@ def test_the_start_follows_from_the_seed_alone():
     first = initial_vector(resnet, 3)
     torch.rand(5)
     assert torch.equal(initial_vector(resnet, 3), first)
+    torch.manual_seed(rng.key(3, "start"))
+    assert torch.equal(read(resnet(), layout_of(resnet())), first), "whoever changes the address changes every run"
     assert not torch.equal(initial_vector(resnet, 4), first)
     assert first.shape == (layout_of(resnet()).size,)
 
