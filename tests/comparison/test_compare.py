@@ -132,6 +132,14 @@ def test_a_cell_with_other_settings_of_its_method_is_refused(compared: Path):
         comparison.do_all(cells(compared, candidates=1), 1, True)
 
 
+def test_where_a_run_is_computed_and_how_often_it_is_saved_is_no_other_experiment_and_its_precision_is(compared: Path):
+    (cell,) = cells(compared)
+    same = {"device": "cpu", "compute": "eager", "pool": "host", "checkpoint_every": 3, "data_folder": Path("moved")}
+    comparison.check_same(replace(cell, config=replace(cell.config, **same)))
+    with pytest.raises(KithkinError, match="another precision"):
+        comparison.check_same(replace(cell, config=replace(cell.config, precision="fp32")))
+
+
 def test_a_setting_that_is_newer_than_a_run_had_its_usual_value(compared: Path, tmp_path: Path):
     shutil.copytree(compared, tmp_path / "older")
     path = tmp_path / "older" / "um-a5-s0" / "manifest.json"

@@ -34,7 +34,12 @@ def tried_as(monkeypatch: pytest.MonkeyPatch, marks: dict[tuple[str, float], flo
     def do_all(cells: list[Cell], jobs: int, quiet: bool) -> Any:
         asked.extend(cells)
         got = [(cell, marks[cell.config.method, cell.config.lr or 0]) for cell in cells]
-        results = [Result(cell.folder, {"best_val": m}, [], []) for cell, m in got if not isinstance(m, Exception)]
+        tests = {"best_test", "test_at_best_val", "final_test_mean"}  # these choose the largest rate: nobody may ask for them
+        results = [
+            Result(cell.folder, {"best_val": m, **dict.fromkeys(tests, cell.config.lr)}, [], [])
+            for cell, m in got
+            if not isinstance(m, Exception)
+        ]
         return results, [(cell, m) for cell, m in got if isinstance(m, Exception)]
 
     monkeypatch.setattr(rates, "do_all", do_all)
@@ -83,6 +88,11 @@ def test_what_was_tried_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     _, note = rates.at_rates(cells(tmp_path, "um"), [0.1, 0.01, 0.001], tmp_path, 1, False)
     assert capsys.readouterr().out.split()[-4:] == ["um", "0.500", "0.750", "-"]
     assert "edge" not in note
+
+
+def test_rates_that_are_nearly_alike_have_a_folder_each(tmp_path: Path):
+    tried = rates.trials(cells(tmp_path, "um"), [0.0123, 0.0124], tmp_path)
+    assert {cell.folder.name for cell in tried.values()} == {"um-a5-s100-lr0.0123", "um-a5-s100-lr0.0124"}
 
 
 def test_a_rate_is_not_chosen_while_runs_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -6,6 +6,7 @@ import csv
 import math
 from dataclasses import replace
 from pathlib import Path
+from statistics import pvariance
 
 import pytest
 
@@ -20,7 +21,7 @@ def result(method: str, seed: int, tests: list[float], alpha: float = 0.5, error
         "alpha": alpha,
         "seed": seed,
         "test_at_best_val": sum(tests) / len(tests),
-        "test_var_at_best_val": 0.25,
+        "test_var_at_best_val": pvariance(tests),
         "final_pseudo_error": error,
         "final_pseudo_coverage": error and 2 * error,
         "down_bytes": 3_000_000,
@@ -43,6 +44,7 @@ def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
     assert (um.method, um.alpha, um.seeds) == ("um", 0.5, 2)
     assert um.test == pytest.approx(0.625)
     assert um.test_sd == pytest.approx(0)
+    assert um.variance == pytest.approx((0.125**2 + 0.375**2) / 2)
     assert um.worst_decile == pytest.approx((0.5 + 0.25) / 2)
     assert (um.label_error, um.coverage) == pytest.approx((0.2, 0.4))
     assert um.megabytes == pytest.approx(4)
@@ -55,7 +57,8 @@ def test_a_row_is_the_mean_over_seeds_with_gains_over_the_same_clients_alone():
 
 
 def test_the_deviation_over_seeds_is_that_of_a_sample():
-    (row,) = table.rows([result("um", 0, [0.25]), result("um", 1, [0.75])])
+    row, alone = table.rows([result("um", 0, [0.25]), result("um", 1, [0.75]), result("local", 0, [0.5])])
+    assert (row.seeds, alone.seeds) == (2, 1)
     assert row.test_sd == pytest.approx(math.sqrt(2 * 0.25**2 / 1))
     assert row.seconds == 2, "the mean over seeds"
 
