@@ -16,8 +16,9 @@ from tiny_runs import start
 
 import kithkin
 from kithkin.data import deal, load
+from kithkin.record.looks import hidden_features
 from kithkin.use import Predictions
-from kithkin.use.advising import Advice, advise, contact_sheet, own_pictures, typical
+from kithkin.use.advising import Advice, advise, contact_sheet, features, own_pictures, typical
 
 Finished = Callable[[str], Path]
 
@@ -41,6 +42,17 @@ def test_alike_pictures_are_chosen_last_and_none_twice():
     assert {tuple(seen[i]) for i in chosen[:3]} == {(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)}
     assert chosen[3:] == sorted(chosen[3:], reverse=True), "the most uncertain of them first"
     assert sorted(tuple(seen[i]) for i in typical(seen, np.zeros(7), 3)) == [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)]
+
+
+def test_pictures_are_told_apart_as_all_of_a_clients_models_see_them(finished: Finished):
+    client = kithkin.load(finished("mix")).client(3)
+    seen = features(client, load("digits").images[:9])
+    size = client.run.network.module.head.in_features
+    assert seen.shape == (9, 3 * size)
+    for i, w in enumerate(client.weights):
+        client.run.network.load(w)
+        alone = hidden_features(client.run.network, client.run.batch(load("digits").images[:9]))
+        assert np.array_equal(seen[:, i * size : (i + 1) * size], alone)
 
 
 def test_it_advises_on_the_clients_unlabelled_pictures_alone(finished: Finished, kith: Any):

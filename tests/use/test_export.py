@@ -8,6 +8,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tiny_runs import COMMON, OWN
 from torch import Tensor
 
 import kithkin
+from kithkin.compute.loss import centred, scaled
 from kithkin.errors import KithkinError
 from kithkin.use import exporting
 from kithkin.use.exporting import Answering, read_exported
@@ -65,9 +67,16 @@ def test_the_file_alone_answers_as_the_client(finished: Finished, kith: Any, for
     assert answers == pytest.approx(kithkin.load(finished(method)).client(2).predict(PICTURES).probabilities, abs=1e-5)
     assert about["classes"] == list("0123456789")
     assert about["input"] == {"name": "pictures", "type": "uint8", "shape": ["N", 1, 8, 8]}
+    pictures = torch.from_numpy(PICTURES)
+    torch.testing.assert_close(eval(about["preprocessing"], {"pictures": pictures}), centred(scaled(pictures)))
     assert (about["client"], about["models"], about["trained"]["method"]) == (2, 3 if method == "mix" else 1, method)
     assert [p.name for p in Path().iterdir()] == ["model"]
     assert logging.getLogger("torch.onnx").level == logging.NOTSET, "hushed only for as long as it takes"
+
+
+def test_height_comes_before_width(finished: Finished):
+    client = replace(kithkin.load(finished("um")), picture=(1, 8, 12)).client(2)
+    assert exporting.describe(client)["input"]["shape"] == ["N", 1, 8, 12]
 
 
 def test_left_out_the_file_is_named_after_the_client(finished: Finished, kith: Any):

@@ -17,6 +17,7 @@ import kithkin
 from kithkin.data import Dataset, load
 from kithkin.errors import KithkinError
 from kithkin.methods.base import SERVER
+from kithkin.methods.um_plus import UmPlus
 from kithkin.record import Folder
 from kithkin.use import joining
 from kithkin.use.joining import Joined, join, share_of, write_newcomer
@@ -44,6 +45,9 @@ def test_roles_by_hand():
     assert sorted(np.concatenate([share.train, share.val, share.test])) == list(range(12))
     whole = share_of(labels, None, seed=0)
     assert [len(rows) for rows in (whole.labelled, whole.unlabelled, whole.val, whole.test)] == [7, 2, 1, 2]
+    assert set(share_of(np.arange(40) % 4, None, seed=0).test) != set(share_of(np.arange(40) % 4, None, seed=1).test)
+    five = share_of(np.array([0, 1, 0, 1, 0]), None, seed=0)
+    assert (len(five.labelled), len(five.val), len(five.test)) == (4, 0, 1)
     few = share_of(np.array([3, -1, 4]), None, seed=0)
     assert (sorted(few.labelled), few.unlabelled.tolist(), len(few.val), len(few.test)) == ([0, 2], [1], 0, 0)
     half = share_of(np.array([3, -1, 4]), 0.5, seed=0)
@@ -176,6 +180,22 @@ def test_it_trains_as_long_alone_as_with_helpers(finished: Finished, monkeypatch
     if method == "um-plus":
         counts = np.bincount(forty().labels[joined.share.labelled], minlength=10) + run.manifest["settings"]["smoothing"]
         assert joined.shift == pytest.approx(np.log(counts / counts.mean()), abs=1e-5)
+
+
+def test_who_labels_for_a_newcomer_weighs_by_the_labels_behind_it(finished: Finished, monkeypatch: pytest.MonkeyPatch):
+    run, label, heard = kithkin.load(finished("um-plus")), UmPlus.label, []
+
+    def hearing(self: UmPlus, helpers: Any, common: Any) -> Any:
+        heard.append({h.client: h.evidence for h in (*helpers, common)})
+        return label(self, helpers, common)
+
+    monkeypatch.setattr(UmPlus, "label", hearing)
+    joined = join(run, forty(), 0.3, rounds=1)
+    (voters,) = heard
+    assert voters.pop(6) == len(joined.share.labelled)
+    assert SERVER in voters
+    assert voters == {k: run.models.helper(k).evidence for k in voters}
+    assert all(voters.values())
 
 
 def test_without_labels_it_is_helped_and_says_that_nothing_can_be_told(finished: Finished, kith: Any):

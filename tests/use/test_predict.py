@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from PIL import Image
 from torch import nn
 
 import kithkin
+from kithkin import dice, rng
 from kithkin.data import deal, load
 from kithkin.errors import KithkinError
-from kithkin.helpers import Helper
+from kithkin.helpers import Helper, entropy
 from kithkin.nets import Dropout, Network
 from kithkin.use.pictures import read_pictures
-from kithkin.use.predicting import Predictions, ask, cast_votes
+from kithkin.use.predicting import Predictions, Vote, ask, cast_votes
 
 Finished = Callable[[str], Path]
 
@@ -100,6 +102,38 @@ def test_ask_by_hand():
     answers = Predictions.of(("cat", "dog"), plain, torch.tensor([[0.5, 0.5]]))
     assert (answers.classes, answers.probability[0]) == (["cat"], pytest.approx(0.81757, abs=1e-5))
     assert answers.entropy[0] == pytest.approx(math.log(2))
+
+
+def test_every_pass_has_a_mask_of_its_own_that_all_pictures_share():
+    network = Network(lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 2)), torch.device("cpu"))
+    x, w = exam_of(0)[0][:3], dice.uniform(torch.tensor(0), 130) / 5 - 0.1
+    seen, expected = torch.from_numpy(x).flatten(1) / 127.5 - 1, torch.zeros(3, 2)
+    for key in rng.key(4, "predict") + torch.arange(5):
+        kept = dice.bytes_(key[None] ^ rng.key("dropout layer", 0), 64) >= 128
+        expected += (2 * seen * kept @ w[:128].view(2, 64).T + w[128:]).softmax(1) / 5
+    torch.testing.assert_close(ask(network, w, torch.from_numpy(x), 5, seed=4)[1], expected)
+
+
+def test_several_models_answer_with_their_mean_by_the_seed_of_their_run(finished: Finished):
+    run, x = kithkin.load(finished("mix")), exam_of(2)[0]
+    client = replace(run, config=replace(run.config, seed=7)).client(2)
+    asked = [ask(run.network, w, torch.from_numpy(x), 3, 7) for w in client.weights]
+    plain, passes = (torch.stack(parts).mean(0) for parts in zip(*asked, strict=True))
+    answers = client.predict(x, passes=3)
+    assert answers.probabilities == pytest.approx(plain.numpy(), abs=1e-6)
+    assert answers.entropy == pytest.approx(entropy(passes).numpy(), abs=1e-6)
+    assert len(asked) == 3
+
+
+def test_a_line_of_a_picture_by_hand():
+    p, h = np.array([[0.75, 0.25], [0.125, 0.875]]), np.array([0.5, 0.25])
+    lines = [{"class": "cat", "probability": 0.75, "entropy": 0.5}, {"class": "dog", "probability": 0.875, "entropy": 0.25}]
+    assert Predictions(("cat", "dog"), p, h).rows() == lines
+    votes = [{"vote": "dog", "vote_probability": 0.625}, {"vote": "cat", "vote_probability": 1.0}]
+    together = Vote(np.array([[0.375, 0.625], [1.0, 0.0]]), None)
+    assert Predictions(("cat", "dog"), p, h, together).rows() == [a | b for a, b in zip(lines, votes, strict=True)]
+    single = replace(together, who=np.array([7, 4]))
+    assert [row["vote_of"] for row in Predictions(("cat", "dog"), p, h, single).rows()] == [7, 4]
 
 
 def test_there_are_as_many_passes_as_the_run_took(finished: Finished):
