@@ -15,7 +15,7 @@ from torch import nn
 from kithkin.config import DEFAULTS, PAPER, RunConfig, as_json, from_json
 from kithkin.data.official import SMALL, SOURCES
 from kithkin.errors import KithkinError
-from kithkin.flags import settle
+from kithkin.flags import settle, settle_each
 from kithkin.methods import METHODS, FedAvg, check, method_for
 from kithkin.nets import Anatomy, layout_of
 
@@ -194,6 +194,21 @@ def test_candidates_must_fit_in_the_clients_that_a_list_leaves(
     else:
         with pytest.raises(KithkinError, match=r"--candidates|--helpers"):
             check(settings, clients)
+
+
+def test_fixmatchs_threshold_goes_to_who_is_asked_to_take_fixmatch():
+    """`local` does not by itself, `fixavg` does."""
+    flags = {"objective": "fixmatch", "threshold": 0.5}
+    _, settings = settle_each(["local"], flags)("local")
+    assert (settings.objective, settings.threshold) == ("fixmatch", 0.5)
+    with pytest.raises(KithkinError, match="None of fixavg takes --threshold here"):
+        settle_each(["fixavg"], {**flags, "objective": "labelled-only"})
+
+
+def test_a_shorter_list_leaves_room_for_the_usual_candidates():
+    for asked, found in (({}, (5, 1)), ({"helpers": 3}, (3, 2)), ({"helpers": 3, "candidates": 1}, (3, 1))):
+        _, settings = settle({"clients": 6, **asked})
+        assert (settings.helpers, settings.candidates) == found
 
 
 @pytest.mark.parametrize("method", METHODS)

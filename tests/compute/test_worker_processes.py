@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,18 @@ def test_workers_look_at_the_pictures_where_they_lie(hire: Callable[..., Workers
         seen = workers.work([Predict(initial_vector(linear, 0), images, torch.arange(3)) for _ in range(6)])
         assert {int(address) for address, _ in seen} == {images.data_ptr()}
         assert os.getpid() not in {int(pid) for _, pid in seen}
+
+
+@forked
+def test_other_pictures_beside_known_ones_need_new_processes_and_fewer_do_not(hire: Callable[..., Workers]):
+    workers, jobs = hire(), [predict(3), replace(predict(3), images=PICTURES.clone())]
+    workers.work(jobs[:1])
+    before = processes(workers)
+    assert torch.equal(*workers.work(jobs))
+    after = processes(workers)
+    assert not {*before} & {*after}
+    workers.work(jobs[1:])
+    assert processes(workers) == after
 
 
 @forked

@@ -65,6 +65,14 @@ def test_the_defaults_of_every_method_are_lawful(name):
     check(METHODS[name].settings, 20)
 
 
+def test_usual_values_that_finished_runs_hang_on():
+    """Whoever changes one raises the method's revision."""
+    plus, tuned = METHODS["um-plus"].settings, METHODS["fixavg-ft"].settings
+    assert (plus.threshold, plus.smoothing, plus.known, plus.moved) == (0.9, 1, 0.8, 0.5)
+    assert (plus.server_momentum, plus.gathering, plus.window, plus.tune_epochs, plus.tune_lr) == (0.8, 5, 0.1, 1, 0.1)
+    assert (tuned.finetune_epochs, tuned.finetune_lr) == (5, 0.1)
+
+
 def test_every_number_among_the_settings_is_checked_here():
     kinds = [item for entry in METHODS.values() for item in get_type_hints(type(entry.settings)).items()]
     numbers = {name for name, kind in kinds if kind in (int, float, int | None)}
