@@ -81,6 +81,12 @@ def test_fine_tuning_starts_from_the_new_global_model_on_all_own_data():
     assert len({fit.key for fit in fake.fits}) == 3
 
 
+@pytest.mark.parametrize("objective", ["supervised", "labelled-only"])
+def test_fine_tuning_without_fixmatch_takes_labelled_pictures_alone(objective):
+    _, fake = evaluated("fixavg-ft", objective=objective)
+    assert [(len(fit.lesson.labelled), len(fit.lesson.unlabelled)) for fit in fake.fits] == [(1, 0)] * 3
+
+
 def test_fine_tuning_leaves_no_trace_in_the_next_round():
     method, fake = make("fixavg-ft"), Scripted()
     world, _ = play(method, LocalCourier(CLIENTS, [], fake), open_world(method, CLIENTS, W0), {0})

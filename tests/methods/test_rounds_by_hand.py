@@ -12,12 +12,15 @@ from math import log
 import pytest
 import torch
 from scripted import LAYOUT, W0, Scripted, adding, asker, client, fitted, make
+from torch import nn
 
 from kithkin.compute import Recipe
 from kithkin.errors import KithkinError
 from kithkin.federation import LocalCourier, open_world, play
 from kithkin.methods import METHODS
 from kithkin.methods.base import SERVER
+from kithkin.methods.fedper import part_of
+from kithkin.nets import layout_of
 
 CLIENTS = [client(0, 1, 1), client(1, 1, 5)]
 ALL, NOT_NORM, NOT_HEAD, HEAD = [1, 1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 1, 0, 0], [1, 1, 1, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0, 0]
@@ -210,6 +213,13 @@ def test_layers_kept_or_shared_are_a_setting():
     assert make("lg-fedavg", reverse=True).shared.int().tolist() == NOT_HEAD
     assert make("fixbn").shared.int().tolist() == NOT_NORM
     assert make("fixprox").shared.int().tolist() == ALL
+
+
+def test_a_bias_alone_is_no_head():
+    body, head = nn.Linear(2, 2), nn.Linear(2, 2)
+    head.weight = body.weight
+    with pytest.raises(KithkinError, match="has no weight of its own"):
+        part_of(layout_of(nn.Sequential(body, head)), 1, "personal_layers")
 
 
 def test_pfedme_takes_its_original_defaults_but_the_usual_learning_rate():
