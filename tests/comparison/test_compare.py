@@ -136,7 +136,7 @@ def test_where_a_run_is_computed_and_how_often_it_is_saved_is_no_other_experimen
     (cell,) = cells(compared)
     same = {"device": "cpu", "compute": "eager", "pool": "host", "checkpoint_every": 3, "data_folder": Path("moved")}
     comparison.check_same(replace(cell, config=replace(cell.config, **same)))
-    with pytest.raises(KithkinError, match="another precision"):
+    with pytest.raises(KithkinError, match="precision bf16 instead of fp32"):
         comparison.check_same(replace(cell, config=replace(cell.config, precision="fp32")))
 
 
