@@ -19,7 +19,7 @@ CASES = [
     ("kithkin run --method fixav", {"fixavg", "fixavg-ft"}),
     ("kithkin run --clients 3 --data ci", {"cifar-10"}),
     ("kithkin run --compute ", {"auto", "eager", "workers", "graphs"}),
-    ("kithkin data ", {"list", "get", "import", "check", "show"}),
+    ("kithkin data ", {"list", "get", "import", "check", "show", "views"}),
     ("kithkin data get fash", {"fashion-mnist"}),
     ("kithkin paper fash", {"fashion-mnist"}),
     ("kithkin explain lg", {"lg-fedavg"}),
