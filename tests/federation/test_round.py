@@ -43,7 +43,7 @@ def same_world(a, b) -> bool:
 
 @pytest.mark.parametrize(
     ("clients", "rate", "size"),
-    [(100, 0.1, 10), (20, 1.0, 20), (10, 0.25, 3), (10, 0.24, 2), (10, 0.01, 1), (1, 0.5, 1), (3, 0.5, 2)],
+    [(100, 0.1, 10), (20, 1.0, 20), (10, 0.25, 3), (10, 0.24, 2), (10, 0.01, 1), (1, 0.5, 1), (3, 0.5, 2), (50, 0.29, 15)],
 )
 def test_a_cohort_is_the_rate_rounded_half_up_and_never_empty(clients, rate, size):
     drawn = cohort(0, 1, clients, rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ def cohort(seed: int, round: int, clients: int | Sequence[int], rate: float) -> 
 
 
 def cohort_size(clients: int, rate: float) -> int:
-    """tau * K, rounded, at least one."""
-    return max(1, math.floor(rate * clients + 0.5))
+    """tau * K, rounded with halves up, at least one. Of tau as it is written: 0.29 * 50 is less than 14.5 in floats."""
+    return max(1, math.floor(Fraction(str(rate)) * clients + Fraction(1, 2)))
 
 
 def play(method: Method, courier: Courier, world: World, trained: set[int]) -> tuple[World, dict[int, Labels]]:
