@@ -1,4 +1,4 @@
-"""Imports point down, nothing is unpickled, and what is asked for often comes without torch."""
+"""Imports point down, nothing is unpickled, what is asked for often comes without torch, and what is installed is whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,3 +170,12 @@ def loaded_with(module: str) -> list[str]:
     command = [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"]
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_what_is_no_python_is_installed_too():
+    """Also py.typed: without it the type checkers of those who write a method see no types."""
+    told = tomllib.loads((SRC.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    package = SRC / "kithkin"
+    installed = {path for pattern in told["tool"]["setuptools"]["package-data"]["kithkin"] for path in package.glob(pattern)}
+    assert installed == {path for path in package.rglob("*.*") if path.suffix not in (".py", ".pyc")}
+    assert package / "py.typed" in installed
