@@ -59,6 +59,19 @@ def test_a_method_that_diverges_at_every_rate_is_named():
         _ = Tried("fixavg", {0.1: None, 1.0: None}).best
 
 
+def test_of_a_method_that_diverges_at_every_rate_no_table_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tried_as(monkeypatch, {("um", 0.1): 0.5, ("um", 0.01): 0.75, ("local", 0.1): NAN, ("local", 0.01): NAN})
+    with pytest.raises(KithkinError, match="local diverges at every rate of --lrs"):
+        rates.at_rates(cells(tmp_path, "um", "local"), [0.1, 0.01], tmp_path, 1, True)
+    assert not (tmp_path / "rates.csv").exists()
+
+
+def test_where_every_run_diverges_that_is_what_is_told(tmp_path: Path):
+    """Not `Give a smaller --lr` of the first run, for nobody gave any."""
+    with pytest.raises(KithkinError, match="fixavg diverges at every rate of --lrs"):
+        rates.at_rates(cells(tmp_path, "fixavg"), [1e20, 1e30], tmp_path, 1, True)
+
+
 def test_every_method_takes_its_own_rate_at_all_alphas_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     marks = {("um", 0.1): 0.5, ("um", 0.01): 0.75, ("local", 0.1): 0.5, ("local", 0.01): NAN}
     asked = tried_as(monkeypatch, marks)

@@ -21,6 +21,8 @@ def run_all(
         raise bad("jobs", jobs, "must be 1 or more")
     cells, note = at_rates(cells, lrs, out, jobs, quiet) if lrs else (cells, "")
     results, broken = do_all(cells, jobs, quiet)
+    if not results:
+        raise broken[0][1]
     table = rows(results)
     write_table(out, table, results, note)
     if not quiet:

@@ -156,8 +156,6 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
 
 
 def _in_order(cells: Sequence[Cell], results: dict[int, Result], broken: dict[int, Exception]) -> tuple[list[Result], Broken]:
-    if not results:
-        raise broken[0]
     return [results[i] for i in sorted(results)], [(cells[i], broken[i]) for i in sorted(broken)]
 
 

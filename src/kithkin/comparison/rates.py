@@ -84,10 +84,10 @@ def choose(cells: Sequence[Cell], rates: Sequence[float], out: Path, jobs: int, 
 def at_rates(cells: Sequence[Cell], rates: Sequence[float], out: Path, jobs: int, quiet: bool) -> tuple[list[Cell], str]:
     """The comparison's cells, every method at its rate, and what a reader of their table must know."""
     tried = choose(cells, rates, out, jobs, quiet)
+    best = {each.method: each.best for each in tried}
     write(out, tried)
     if not quiet:
         show(tried)
-    best = {each.method: each.best for each in tried}
     return [replace(cell, config=replace(cell.config, lr=best[cell.config.method])) for cell in cells], in_words(tried)
 
 
