@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 from kithkin.cli import main
 from kithkin.comparison import Cell, cells_of, rates
 from kithkin.comparison.rates import SEED, Tried
+from kithkin.config import as_json
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
 from kithkin.flags import settle
 from kithkin.record import Result
+from kithkin.record.assembling import in_full
 
 RUN = sys.modules["kithkin.record.run"]
 TINY = {"clients": 6, "rounds": 1, "epochs": 1, "width": 2, "batch_size": 64}
@@ -44,6 +47,11 @@ def tried_as(monkeypatch: pytest.MonkeyPatch, marks: dict[tuple[str, float], flo
 
     monkeypatch.setattr(rates, "do_all", do_all)
     return asked
+
+
+def write_manifest(folder: Path, config: dict[str, Any], settings: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"config": config, "settings": settings}))
 
 
 def test_the_best_rate_is_that_of_the_best_validation_accuracy_and_the_smaller_of_two_alike():
@@ -129,6 +137,29 @@ def test_without_validation_pictures_no_rate_is_chosen(tmp_path: Path, monkeypat
 def test_what_gives_no_choice_is_refused(tmp_path: Path, lrs: list[float], seeds: tuple[int, ...], why: str):
     with pytest.raises(KithkinError, match=why):
         rates.trials(cells(tmp_path, "um", seeds=seeds), lrs, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ({"lr": 0.5}, r"um-a5-s1 holds a run with lr 0\.5, which is not among --lrs\. Nothing was run\."),
+        ({"lr": 0.1, "momentum": 0.5}, r"um-a5-s1 holds a run with momentum 0\.5 instead of 0\.9\. Nothing was run\."),
+        ({"lr": 0.1}, None),
+    ],
+)
+def test_runs_that_no_rate_can_go_with_are_refused_before_rates_are_tried(
+    there: dict[str, Any], why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = tried_as(monkeypatch, {("um", 0.1): 0.5, ("um", 0.01): 0.75})
+    compared = cells(tmp_path, "um")
+    config = as_json(in_full(replace(compared[1].config, **there)))
+    write_manifest(compared[1].folder, config, asdict(compared[1].settings))
+    if not why:
+        rates.at_rates(compared, [0.1, 0.01], tmp_path, 1, True)
+    else:
+        with pytest.raises(KithkinError, match=why):
+            rates.at_rates(compared, [0.1, 0.01], tmp_path, 1, True)
+    assert bool(asked) is not bool(why)
 
 
 def test_a_comparison_with_rates_of_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from kithkin import own
-from kithkin.comparison.cells import Cell, do_all, told
+from kithkin.comparison.cells import Cell, check_same, do_all, told
 from kithkin.comparison.table import written
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
+from kithkin.record import Folder
 from kithkin.record.run import folder_name
 
 SEED = 100
@@ -65,9 +66,21 @@ def trials(cells: Sequence[Cell], rates: Sequence[float], out: Path) -> dict[tup
     }
 
 
+def check_there(cells: Sequence[Cell], rates: Sequence[float]) -> None:
+    """Refuse what no choice of a rate can reconcile with the runs that are there, before hours are spent on choosing one."""
+    for cell in cells:
+        if (folder := Folder(cell.folder)).manifest.exists():
+            lr = folder.read_manifest().get("config", {}).get("lr")
+            check_same(replace(cell, config=replace(cell.config, lr=lr)))
+            if lr not in rates:
+                problem = f"{cell.folder} holds a run with lr {lr}, which is not among --lrs."
+                raise KithkinError(problem, "Nothing was run. Give another --out.")
+
+
 def choose(cells: Sequence[Cell], rates: Sequence[float], out: Path, jobs: int, quiet: bool) -> list[Tried]:
     """Try every rate with every method; what was tried before is read."""
     tried = trials(cells, rates, out)
+    check_there(cells, rates)
     results, broken = do_all(list(tried.values()), jobs, quiet)
     if others := [(cell, e) for cell, e in broken if not isinstance(e, DivergedError)]:
         problem = f"{len(others)} of {len(tried)} runs that try rates broke off. {told(others)}"
