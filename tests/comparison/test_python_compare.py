@@ -66,3 +66,14 @@ def test_a_mistake_is_told_before_anything_runs(given: dict[str, Any], why: str,
 def test_no_method_is_nothing_to_compare(tmp_path: Path):
     with pytest.raises(KithkinError, match="nothing to compare"):
         kithkin.compare([], out=tmp_path)
+
+
+def test_data_that_changed_between_two_comparisons_of_a_process_are_refused(tmp_path: Path):
+    mine = tmp_path / "mine.npz"
+    flags = {"data": mine, "clients": 2, "rounds": 1, "epochs": 1, "width": 2, "warmup_epochs": 1}
+    np.savez(mine, images=np.zeros((60, 8, 8), np.uint8), labels=np.arange(60) % 2)
+    for _ in ("run", "read"):
+        kithkin.compare("local", 0.5, 0, tmp_path / "runs", **flags)
+    np.savez(mine, images=np.ones((60, 8, 8), np.uint8), labels=np.arange(60) % 2)
+    with pytest.raises(KithkinError, match="another data of the same name"):
+        kithkin.compare("local", 0.5, [0, 1], tmp_path / "runs", **flags)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kithkin.comparison.cells import Cell, cells_of, default_jobs, do_all, told
+from kithkin.comparison.cells import Cell, cells_of, default_jobs, do_all, fingerprint, told
 from kithkin.comparison.rates import at_rates
 from kithkin.comparison.table import HARM, Row, gains_over, harmed, print_table, rows, worst_decile, write_table
 from kithkin.config import bad
@@ -19,6 +19,7 @@ def run_all(
     jobs = default_jobs(cells[0].config.device) if jobs is None else jobs
     if jobs < 1:
         raise bad("jobs", jobs, "must be 1 or more")
+    fingerprint.cache_clear()  # the data may have changed since another comparison of this process
     cells, note = at_rates(cells, lrs, out, jobs, quiet) if lrs else (cells, "")
     results, broken = do_all(cells, jobs, quiet)
     if not results:
