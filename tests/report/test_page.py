@@ -190,6 +190,10 @@ def test_the_answer_tells_of_gains_and_harm_and_doubts_what_seeds_may_do(view: A
         "a is the most accurate, 90.0%, 10.0 points ahead of b."
         " Its clients gain 5.0 points against training alone; none is harmed."
     )
+    alike = better.replace(".8,", ".9002,")
+    assert tab.evaluate(f"answer({alike}).textContent").startswith("b is the most accurate, 90.0%, as is a. Its clients")
+    tab.evaluate("current().finished = false")
+    assert tab.evaluate(f"answer({better}).textContent").startswith("a is the most accurate so far, 90.0%, 10.0 points")
 
 
 def test_a_run_without_validation_pictures_says_so(view: Any, runs: dict[str, Path], tmp_path: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -129,14 +131,11 @@ def show(
     split = split_of(dataset, some(config.clients), config.alpha, seed, label_ratio)
     ratio = "" if label_ratio is None else f"-label{label_ratio:g}"
     how, stem = ("as given", "") if config.alpha == "given" else (f"alpha {config.alpha:g}", f"-alpha{config.alpha:g}")
-    out = expanded(out or f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png")
-    out = out if out.suffix else out.with_suffix(".png")
+    out = _picture(out or Path(f"split-{dataset.name}-k{config.clients}{stem}-seed{seed}{ratio}.png"))
     title = f"{dataset.name}: {config.clients} clients, {how}, seed {seed}"
     title += "" if label_ratio is None else f", label ratio {label_ratio:g}"
-    try:
+    with _writing(out):
         draw(split, dataset.labels, dataset.classes, title, out, dataset.clients if config.alpha == "given" else ())
-    except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
-        raise KithkinError(f"Cannot write the picture {out} ({error}).", "Give another path that ends in .png.") from error
     _summarise(split, dataset.labels, title)
     if config.alpha == "given":
         _say(f"They are {', '.join(called(k, dataset.clients) for k in range(len(split.shares)))}.")
@@ -171,14 +170,25 @@ def views(
     order = generator(seed, "views").permutation(len(dataset.labels))
     firsts = np.unique(dataset.labels[order], return_index=True)[1]  # of every class one
     chosen = [*order[firsts], *np.delete(order, firsts)][:pictures]
-    out = expanded(out or f"views-{dataset.name}.png")
-    out = out if out.suffix else out.with_suffix(".png")
+    out = _picture(out or Path(f"views-{dataset.name}.png"))
     paper = sheet(dataset.images[chosen], seed, RunConfig(flip=flip).flips(dataset.flip))
-    try:
+    with _writing(out):
         paper.save(out)
-    except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
-        raise KithkinError(f"Cannot write the picture {out} ({error}).", "Give another path that ends in .png.") from error
     _say(f"Picture: {out}")
+
+
+def _picture(out: Path) -> Path:
+    out = expanded(out)
+    return out if out.suffix else out.with_suffix(".png")
+
+
+@contextmanager
+def _writing(out: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a suffix that is no picture format
+        remedy = "Give another --out: a .png, in a folder that is there and has room."
+        raise KithkinError(f"Cannot write the picture {out} ({error}).", remedy) from error
 
 
 def _summarise(split: Split, labels: np.ndarray, title: str) -> None:

@@ -180,7 +180,9 @@ def is_served(file: FederationFile) -> bool:
 
 def submit(file: FederationFile, insecure: bool) -> None:
     """Hand the run to Flower; the server app picks up where its folder ends."""
-    run = read_json(started := file.folder / "started.json")["run"]
+    run = read_json(started := file.folder / "started.json").get("run")
+    if not run:
+        return  # stopped since it was looked for
     write_json(started, {"run": run})
     app = programs.write_app(file.folder, replace(file.terms, run=run))
     (file.folder / "status.json").unlink(missing_ok=True)

@@ -43,8 +43,10 @@ function answer(rows) {
     const { like: { config: c }, gain, harmed } = best, name = row => row.name.replace(` a${c.alpha}`, "");
     const place = [differ("data") && `On ${String(c.data).split("/").pop()}`, differ("alpha") && `At alpha ${c.alpha}`].filter(Boolean);
     const lead = Math.round(1000 * best.test) - Math.round(1000 * next.test), alike = 1000 * (best.test_sd + next.test_sd) > lead;
-    return h("li", {}, place.length > 0 && `${place.join(", ")}: `, h("strong", {}, name(best)), ` is the most accurate, ${pct(best.test)}, `
-      + `${(lead / 10).toFixed(1)} points ahead of ${name(next)}${alike ? ", less than seeds differ" : ""}.`,
+    const soFar = DATA.runs.some(r => !r.finished && kind({ like: r }) === each) ? " so far" : "";
+    return h("li", {}, place.length > 0 && `${place.join(", ")}: `, h("strong", {}, name(best)),
+      ` is the most accurate${soFar}, ${pct(best.test)}, ` + (lead === 0 ? `as is ${name(next)}.`
+        : `${(lead / 10).toFixed(1)} points ahead of ${name(next)}${alike ? ", less than seeds differ" : ""}.`),
     there(gain) && ` Its clients ${gain < 0 ? "lose" : "gain"} ${points(Math.abs(gain)).slice(1)} points against training alone; `
       + `${harmed ? `${percent(harmed)} of them are` : "none is"} harmed.`);
   }).filter(Boolean);
