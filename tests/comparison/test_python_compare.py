@@ -55,6 +55,8 @@ def test_one_method_at_the_alpha_that_suits_the_data(tmp_path: Path):
         ({"alphas": -1}, "alpha"),
         ({"rounds": 0}, "rounds"),
         ({"jobs": 0}, "jobs"),
+        ({"lrs": [0.1, "x"]}, "--lrs is 'x'; it must be float"),
+        ({"jobs": "two"}, "--jobs is two; it must be 1 or more"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(given: dict[str, Any], why: str, tmp_path: Path):

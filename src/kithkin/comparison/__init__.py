@@ -17,7 +17,7 @@ def run_all(
 ) -> list[Row]:
     """Do all cells, each method at the best of these learning rates if there are any, and write their table."""
     jobs = default_jobs(cells[0].config.device) if jobs is None else jobs
-    if jobs < 1:
+    if not isinstance(jobs, int) or jobs < 1:
         raise bad("jobs", jobs, "must be 1 or more")
     fingerprint.cache_clear()  # the data may have changed since another comparison of this process
     cells, note = at_rates(cells, lrs, out, jobs, quiet) if lrs else (cells, "")

@@ -17,6 +17,7 @@ from rich.table import Table
 from kithkin import own
 from kithkin.comparison.cells import Cell, check_same, do_all, told
 from kithkin.comparison.table import written
+from kithkin.config import bad
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
 from kithkin.record import Folder
@@ -47,6 +48,8 @@ class Tried:
 
 def trials(cells: Sequence[Cell], rates: Sequence[float], out: Path) -> dict[tuple[str, float], Cell]:
     """A cell for every method and rate, like the method's first one in the comparison."""
+    if words := [lr for lr in rates if not isinstance(lr, int | float)]:
+        raise bad("lrs", repr(words[0]), "must be float")
     rates = sorted(set(rates))
     if len(rates) < 2:
         raise KithkinError("There is one rate in --lrs.", "Name those to choose from; --lr gives all methods the same.")
