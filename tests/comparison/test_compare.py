@@ -289,7 +289,7 @@ def test_a_killed_process_is_told_with_a_remedy(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(comparison.ProcessPoolExecutor, "submit", killed)
     cells = comparison.cells_of(["local", "fixavg"], [0.5], [0], tmp_path, lambda m: settle({"method": m}))
-    with pytest.raises(KithkinError, match="was killed") as caught:
+    with pytest.raises(KithkinError, match="ended early") as caught:
         comparison.do_all(cells, 2, quiet=True)
     assert "--jobs" in caught.value.remedy
 

@@ -142,8 +142,8 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
                 try:
                     results[i] = future.result()
                 except BrokenProcessPool:
-                    remedy = "If memory is short, give fewer --jobs; the same command goes on where it was."
-                    raise KithkinError("A process that did runs was killed.", remedy) from None
+                    remedy = "If memory is short, give fewer --jobs; from a script, call it below `if __name__ == '__main__':`."
+                    raise KithkinError("A process that did runs ended early; finished ones are kept.", remedy) from None
                 except Exception as e:
                     broken[i] = e
                 got = f"{results[i].summary['test_at_best_val']:.3f}" if i in results else "broke off"
