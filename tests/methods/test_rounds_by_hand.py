@@ -177,8 +177,9 @@ def test_mix_is_fixavg_fixprox_and_fixbn_side_by_side():
         [24, 34, 44, 54, 64, 74, 84],
         [31, 44, 54, 61, 71, 84, 94],
     ]
+    fake.predict = lambda job: torch.tensor([[0.0, 1.0]] if job.w[0] == 17 else [[1.0, 0.0]])  # FixAvg's model says class 1
     reply = fake.run(method.visit(CLIENTS[0], world.states[0], method.brief(world.server, 0, 2, True)))
-    assert reply.loss == 2
+    assert (reply.loss, reply.labels.classes.tolist()) == (2, [1]), "FixAvg's labels are those on record"
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"um", "um-plus", "local"}))
