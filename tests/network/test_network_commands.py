@@ -368,13 +368,30 @@ def test_a_server_that_is_up_keeps_its_folder_address_and_certificates(
         assert f"another {name} takes effect when `kithkin serve` is started again" in capsys.readouterr().out
     written(tmp_path, GOOD.replace("rounds = 4", "rounds = 5"))
     file.folder.mkdir()
-    (file.folder / "started.json").write_text('{"run": "x", "flower": 1}')
+    handed(file)
     assert reread(file, insecure=False) is file
     assert "name another folder in the file, and start `kithkin serve` again" in capsys.readouterr().out
     assert not registered
     written(tmp_path, GOOD + f"[[sites]]\nname = 'north'\nkey = '{KEY}'\n")
     assert [seat.name for seat in reread(file, insecure=False).sites] == ["north"]
     assert registered == [1]
+
+
+def handed(file: FederationFile) -> None:
+    """Flower has the run, which has not said anything yet."""
+    started = {"run": "x", "flower": 1, "terms": json.loads(file.terms.as_text())}
+    (file.folder / "started.json").write_text(json.dumps(started))
+
+
+def test_a_run_that_has_just_been_handed_over_is_not_started_with_other_terms(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(commands, "check_serving", lambda file: None)
+    file = read_federation(path := written(tmp_path, GOOD))
+    file.folder.mkdir()
+    handed(file)
+    written(tmp_path, GOOD.replace("rounds = 4", "rounds = 5"))
+    assert "rounds = 5, but the run began with 4" in refusal(capsys, "federation", "start", str(path))
 
 
 def test_until_a_run_begins_its_terms_may_change_while_a_server_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

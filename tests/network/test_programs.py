@@ -123,6 +123,11 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> Path
     return started
 
 
+def test_a_run_that_was_handed_over_is_on_record_with_its_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    started = json.loads(handed(tmp_path, monkeypatch, lambda _: {"run-id": "7"}).read_text())
+    assert (started["run"], started["flower"], started["terms"]["config"]["rounds"]) == ("x", "7", 50)
+
+
 def test_a_run_that_is_stopped_while_it_is_handed_to_flower_stays_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert not handed(tmp_path, monkeypatch, lambda started: started.unlink() or {"run-id": "7"}).exists()
 

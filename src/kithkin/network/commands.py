@@ -188,7 +188,7 @@ def submit(file: FederationFile, insecure: bool) -> None:
     (file.folder / "status.json").unlink(missing_ok=True)
     began = programs.flwr(file, insecure, "run", str(app), programs.LINK)
     if started.exists():  # else it was stopped meanwhile, and is ended as soon as it says that it is there
-        write_json(started, {"run": run, "flower": began["run-id"]})
+        write_json(started, {"run": run, "flower": began["run-id"], "terms": json.loads(file.terms.as_text())})
 
 
 BEHIND_PROXY = "127.0.0.1:9443"
@@ -276,7 +276,7 @@ def begun(file: FederationFile) -> dict[str, Any]:
     folder = Folder(file.run)
     if folder.manifest.exists():
         return folder.read_manifest().get("terms", {})
-    return json.loads(file.terms.as_text()) if "flower" in read_json(file.folder / "started.json") else {}
+    return read_json(file.folder / "started.json").get("terms", {})  # with which it was handed to Flower, a moment ago
 
 
 def check_same(before: dict[str, Any], now: Terms, path: Path) -> None:
