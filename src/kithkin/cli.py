@@ -109,8 +109,7 @@ def _compare(argv: Sequence[str]) -> None:
         ],
         frozen=True,
     )
-    prog = "kithkin compare"
-    args: Any = understood(Args, argv, prog, prog=prog, description=_compare.__doc__, config=FLAT)
+    args: Any = understood(Args, argv, "kithkin compare", description=_compare.__doc__, config=FLAT)
     asked = {k: v for k, v in vars(args.own).items() if v is not None}
     refuse_two_ways(lr=bool(given(argv, "--lr")), lrs=bool(args.lrs))
     settle_one = settle_each(args.methods, {**vars(args.run), **asked})
@@ -175,7 +174,7 @@ def _methods(argv: Sequence[str]) -> None:
     """List the methods."""
     from kithkin.methods import METHODS
 
-    understood(lambda: None, argv, "kithkin methods", prog="kithkin methods", description=_methods.__doc__)
+    understood(lambda: None, argv, "kithkin methods", description=_methods.__doc__)
     table = Table("method", "what it is")
     for name, entry in METHODS.items():
         table.add_row(name, entry.summary)
@@ -290,7 +289,7 @@ def _tyro(prog: str, function: Callable[..., Any]) -> Callable[[Sequence[str]], 
         empty = (None, "", (), Parameter.empty)
         unsaid = [name for name, parameter in signature(plain).parameters.items() if parameter.default in empty]
         plain.__annotations__ = hints | {name: Annotated[hints[name], SAID] for name in unsaid}
-        return understood(later, argv, prog, prog=prog, config=(*FLAT, tyro.conf.PositionalRequiredArgs))()
+        return understood(later, argv, prog, config=(*FLAT, tyro.conf.PositionalRequiredArgs))()
 
     command.__doc__ = function.__doc__
     return command

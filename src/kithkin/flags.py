@@ -137,7 +137,7 @@ def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[
         "Args", [("run", RunConfig, default), (group, type(settings), field(default=settings)), *more], frozen=True
     )
     asking = f"{prog} --method {name}" if given(argv, "--method") else prog
-    args: Any = understood(Args, argv, asking, prog=prog, description=about, config=FLAT)
+    args: Any = understood(Args, argv, prog, asking, description=about, config=FLAT)
     if args.run.method != name:
         raise KithkinError(f"--method is {args.run.method} beside {name}.", "Name one method.")
     return args, getattr(args, group)
@@ -147,17 +147,17 @@ WIDE = {"COLUMNS": "9999", "TERM": "dumb"}  # a screen on which no line of a box
 FRAME = str.maketrans(dict.fromkeys("╭╮╰╯│─", " "))
 
 
-def understood(kind: Any, argv: Sequence[str], asking: str, **how: Any) -> Any:
+def understood(kind: Any, argv: Sequence[str], prog: str, asking: str = "", **how: Any) -> Any:
     """What words mean by tyro, whose box around what they do not is told in a line; `asking` --help says what is taken."""
     told = StringIO()
     screen = {} if {"-h", "--help"} & {*argv} else WIDE
     try:
         with patch.dict(os.environ, screen), redirect_stderr(told):
-            return tyro.cli(kind, args=argv, **how)
+            return tyro.cli(kind, args=argv, prog=prog, **how)
     except SystemExit as e:
         if not e.code:
             raise
-    box, remedy = told.getvalue(), f"`{asking} --help` says what is taken."
+    box, remedy = told.getvalue(), f"`{asking or prog} --help` says what is taken."
     try:
         mistake = _misunderstood(box, argv, remedy)
     except (ValueError, IndexError):  # a box of another make
