@@ -23,7 +23,7 @@ from kithkin.compute import cores
 from kithkin.config import WHERE, Alpha, RunConfig, as_json
 from kithkin.data import load, resolved
 from kithkin.data.sources import is_official
-from kithkin.display import Lines, display_for
+from kithkin.display import display_for
 from kithkin.errors import KithkinError
 from kithkin.methods import check, entry_of
 from kithkin.processes import Ended, die_with_parent, ending_softly
@@ -117,7 +117,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
     left = {i: cell for i, cell in enumerate(cells) if i not in results | broken}
     if not left:
         return _in_order(cells, results, broken)
-    console, lines = Console(stderr=True), Quiet() if quiet else Lines("")
+    console, display = Console(stderr=True), display_for(quiet)
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     bar = (TextColumn("[bold]runs"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
@@ -131,7 +131,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
             done = len(results | broken)
             progress.update(task, completed=done, last=last)
             if not console.is_terminal:
-                lines.say(f"runs {done}/{len(cells)}  {last}")
+                display.say(f"runs {done}/{len(cells)}  {last}")
 
         task = progress.add_task("runs", total=len(cells), last="")
         try:
