@@ -10,6 +10,7 @@ from mkdocs.structure.files import File
 
 from kithkin.manual import Command, Flag, commands, flags_in, help_of
 from kithkin.methods import METHODS
+from kithkin.palette import schemes
 
 ROOT = Path(__file__).parents[1]
 MARK = "<!-- commands -->"
@@ -17,8 +18,7 @@ MARK = "<!-- commands -->"
 
 def on_files(files: Any, config: Any) -> Any:
     """The report's colours and type scale, for both of the theme's schemes."""
-    css = (ROOT / "src/kithkin/report/page.css").read_text(encoding="utf-8")
-    light, dark = re.findall(r"^:root(?:\[data-theme=dark\])? \{(.*?)^\}", css, re.DOTALL | re.MULTILINE)
+    light, dark = schemes()
     text = f":root, [data-md-color-scheme=default] {{{light}}}\n[data-md-color-scheme=slate] {{{dark}}}\n"
     text = re.sub(r"(--t\d: )(\.?[\d.]+)rem", lambda m: f"{m[1]}{float(m[2]) * 16:g}px", text)  # the theme's rem is 20 pixels
     files.append(File.generated(config, "palette.css", content=text))

@@ -1,5 +1,10 @@
 """The colours of every figure, on the page (page.css has them too) and in print."""
 
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
 # Okabe and Ito's, told apart by colour-blind eyes, with olive for a yellow that white paper hardly shows, and three more for
 # many classes.
 COLOURS = (
@@ -8,3 +13,9 @@ COLOURS = (
 )
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, OLIVE, BLACK, GREY, *_ = COLOURS
 INK, MUTED, LINE = "#14202B", "#566472", "#DFE5EB"
+
+
+def schemes() -> list[str]:
+    """The report's colours and sizes, light and dark, as lines of CSS: other pages wear them too."""
+    css = files("kithkin.report").joinpath("page.css").read_text(encoding="utf-8")
+    return re.findall(r"^:root(?:\[data-theme=dark\])? \{(.*?)^\}", css, re.DOTALL | re.MULTILINE)

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kithkin.disk import disk_errors, write_text, write_whole
-from kithkin.palette import BLACK, BLUE, GREEN, GREY, LINE, OLIVE, ORANGE, PURPLE, RED, SKY
+from kithkin.palette import BLACK, BLUE, GREEN, GREY, LINE, OLIVE, ORANGE, PURPLE, RED, SKY, schemes
 from kithkin.paper.cells import Grid, Record
 
 MARKERS = "osD^vPX*<>p"
@@ -282,6 +282,6 @@ def as_html(text: str, pictures: dict[str, bytes]) -> str:
 
 def style() -> str:
     """The report's colours and sizes, dark where the reader's screen is, and what this page has of its own."""
-    palette, own = (files(f"kithkin.{room}").joinpath("page.css").read_text("utf-8") for room in ("report", "paper"))
-    light, dark = re.findall(r"^:root(?:\[data-theme=dark\])? \{(.*?)^\}", palette, re.DOTALL | re.MULTILINE)
+    light, dark = schemes()
+    own = files("kithkin.paper").joinpath("page.css").read_text(encoding="utf-8")
     return f":root {{{light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n{own}"
