@@ -55,7 +55,8 @@ def chromium() -> Iterator[Any]:
         if not Path(path).exists():
             pytest.skip("no Chromium here: python tests/report/browser.py installs one")
         try:
-            browser = p.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+            flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+            browser = p.chromium.launch(executable_path=path, args=flags, timeout=180_000)  # just installed, it may be slow
         except api.Error as e:
             pytest.skip(f"{path} does not start: {str(e).splitlines()[0]}")
         yield browser

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from invented import make_up, many_pictures, write_lines
 
+from kithkin.disk import write_text
 from kithkin.report import gather, page, write_page
 from kithkin.report.serve import server_for
 
@@ -529,9 +532,21 @@ def test_a_page_that_reads_itself_again_keeps_the_choice(view: Any, runs: dict[s
     tab = view(tmp_path / "page.html")
     tab.select_option("#client", "7")
     with tab.expect_navigation():  # then it stays: a slow machine might never see it ready else
-        (tmp_path / "page.html").write_text(page(gather([runs["um"]]), reload=600), encoding="utf-8")
+        write_text(tmp_path / "page.html", page(gather([runs["um"]]), reload=600))
     tab.wait_for_selector("html[data-ready]")
     assert tab.inner_text("#chosen") == "Client 7"
+    assert tab.input_value("#client") == "7"
+
+
+def test_a_page_of_long_ago_is_not_read_again_every_few_seconds(view: Any, runs: dict[str, Path], tmp_path: Path):
+    """Its run was killed, and could not say so."""
+    file = tmp_path / "page.html"
+    file.write_text(page(gather([runs["um"]]), reload=1), encoding="utf-8")
+    os.utime(file, (time.time() - 3600, time.time() - 3600))
+    tab = view(file)
+    tab.evaluate("window.first = true")
+    tab.wait_for_timeout(3000)
+    assert tab.evaluate("window.first")
 
 
 def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):

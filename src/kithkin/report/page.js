@@ -299,9 +299,11 @@ if (+reload) Object.assign(state, JSON.parse(kept.get("state") || "{}")); // a p
 render();
 if (live) setTimeout(ask, 1500);
 if (+reload) {
-  addEventListener("pagehide", () => {
+  const keep = () => {
     const { client, audit, x, y } = state;
     kept.set("state", JSON.stringify({ client, audit, x, y }));
-  });
-  setTimeout(() => location.reload(), 1000 * reload);
+  };
+  for (const chosen of ["change", "click", "keydown"]) addEventListener(chosen, keep); // as the page goes may be too late
+  const age = (Date.now() - new Date(document.lastModified)) / 1000; // whoever was killed writes no other: it is asked ever less
+  setTimeout(() => location.reload(), 1000 * Math.min(86400, Math.max(reload, age / 10)));
 }
