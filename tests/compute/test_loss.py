@@ -42,11 +42,12 @@ def lesson(n_s: int, n_u: int) -> Lesson:
 
 
 def half(images: Tensor, keys: Tensor, targets: Tensor | None = None, weights: Tensor | None = None) -> Half:
-    return Half(images, targets, torch.full((len(keys),), 1 / len(keys)) if weights is None else weights, keys)
+    weights = torch.full((len(keys),), 1 / len(keys)) if weights is None else weights
+    return Half(images, targets, weights, keys, torch.arange(len(keys)))
 
 
 def loss_of(net: Network, recipe: Recipe, labelled: Half | None, unlabelled: Half | None, mu: Tensor | float) -> Tensor:
-    return step_loss(net, recipe, views_of(recipe, labelled, unlabelled), torch.as_tensor(mu))
+    return step_loss(net, recipe, views_of(recipe, labelled, unlabelled), torch.as_tensor(mu))[0]
 
 
 def fit(build: Callable[[], nn.Module], lesson: Lesson, recipe: Recipe, w: Tensor | None = None):
@@ -87,6 +88,25 @@ def test_fixmatch_in_one_step_by_hand(flip: bool):
     fitted = fit(linear, data, recipe, w)
     assert fitted.loss.item() == pytest.approx(loss.item(), abs=1e-5)
     assert torch.allclose(fitted.w, w - torch.cat([W.grad.flatten(), b.grad]), atol=1e-5)
+    assert torch.allclose(fitted.p_u[u], p, atol=1e-6)
+
+
+def test_a_fit_tells_what_fixmatch_took_each_picture_for_when_it_last_trained_with_it():
+    """Four pictures in batches of six: two of them come twice in a step, in another view, which weighs nothing."""
+    recipe, data = replace(FIXMATCH, epochs=2, lr=0.0), lesson(5, 4)
+    last = schedule(5, 4, recipe, 5)[1].unlabelled
+    real = last.weights > 0
+    assert real.tolist() == [True] * 4 + [False] * 2
+    net = Network(linear, CPU)
+    net.load(sharp())
+    x = augment.weak(scaled(data.images[data.unlabelled[torch.from_numpy(last.rows)]]), 5 + torch.arange(12, 18), False)
+    p = net.module(centred(x)).softmax(1)
+    said = fit(linear, data, recipe, sharp()).p_u
+    assert torch.allclose(said[torch.from_numpy(last.rows[real])], p[:4], atol=1e-6)
+    assert not torch.allclose(said[torch.from_numpy(last.rows[~real])], p[4:], atol=1e-3)
+    assert fit(linear, lesson(5, 0), recipe, sharp()).p_u is None
+    given = replace(data, targets=torch.full((4, 3), 1 / 3))
+    assert fit(linear, given, replace(recipe, objective="alternate"), sharp()).p_u is None
 
 
 def test_an_unreachable_threshold_leaves_the_labelled_loss():
@@ -109,7 +129,7 @@ def test_certain_means_at_least_the_threshold():
     """With all weights 0 but a bias of log 2 every picture has p = 2/4, but for rounding."""
     w = torch.zeros(78)
     w[75] = torch.tensor(2.0).log()
-    x = Half(pictures(2), None, torch.tensor([0.5, 0.5]), torch.arange(2))
+    x = Half(pictures(2), None, torch.tensor([0.5, 0.5]), torch.arange(2), torch.arange(2))
     losses = []
     for threshold in (0.499, float(w[75:].softmax(0)[0]), 0.501):
         net = Network(linear, CPU)

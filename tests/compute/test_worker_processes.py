@@ -90,7 +90,7 @@ def test_answers_come_in_the_order_of_the_jobs(hire: Callable[..., Workers]):
     jobs = [predict(2), fit(9), predict(0), predict(10, by=1), fit(1, by=1), predict(3), fit(0)]
     for mine, theirs in zip(workers.work(jobs), eager.work(jobs), strict=True):
         parts = [(mine, theirs)] if isinstance(mine, Tensor) else [(getattr(mine, p), getattr(theirs, p)) for p in vars(mine)]
-        assert all(torch.equal(a, b) and a.dtype == b.dtype and a.shape == b.shape for a, b in parts)
+        assert all(torch.equal(a, b) and a.dtype == b.dtype and a.shape == b.shape for a, b in parts if a is not b)
     assert workers.work([]) == []
 
 

@@ -75,7 +75,10 @@ class Scripted:
     def _do(self, job: Fit | Predict) -> Any:
         if isinstance(job, Fit):
             self.fits.append(job)
-            return self.fit(job)
+            answer, lesson = self.fit(job), job.lesson
+            if job.recipe.objective == "fixmatch" and len(lesson.unlabelled):
+                answer = replace(answer, p_u=self.predict(Predict(job.w, lesson.images, lesson.unlabelled)))
+            return answer
         self.predicts.append(job)
         return self.predict(job)
 

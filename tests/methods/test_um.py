@@ -12,6 +12,7 @@ import pytest
 import torch
 from scripted import Scripted, asker, client, fitted
 
+from kithkin import rng
 from kithkin.compute import Fit, Fitted, Predict, Recipe
 from kithkin.federation import LocalCourier, open_world, play
 from kithkin.helpers import Helper, HelperList, Score
@@ -180,6 +181,26 @@ def test_candidates_are_drawn_by_address():
     assert first == [causes(method.brief(server, 0, t, sampled=False)) for t in range(1, 9)]
     assert first != [causes(method.brief(server, 3, t, sampled=False)) for t in range(1, 9)]
     assert first != [causes(replace(method, seed=1).brief(server, 0, t, sampled=False)) for t in range(1, 9)]
+
+
+def test_all_clients_draw_from_one_list_of_who_has_shared_a_model_in_the_order_of_their_numbers():
+    """With thousands of clients a list for each took longer than the draws."""
+    made: list[int] = []
+
+    class Models(tuple):
+        def __iter__(self):
+            made.append(1)
+            return super().__iter__()
+
+    models = Models(Newest(j % 3, model(j, j % 3)) for j in range(40))
+    server = Pool(models, tuple((Held(k, 1, 0.5), Held((k + 1) % 40, 1, 0.5)) for k in range(40)))
+    for k in range(40):
+        unheld = sorted({j for j in range(40) if j % 3} - {k, (k + 1) % 40})
+        drawn = rng.generator(0, "helpers", 1, k).permutation(unheld)[:4].tolist()
+        brief = um(M=2, R=4, F=2).brief(server, k, 1, sampled=False)
+        assert brief is not None
+        assert [p.client for p in brief.sent("search")] == drawn
+    assert len(made) == 1
 
 
 def test_clients_of_one_choice_draw_apart():

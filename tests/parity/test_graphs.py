@@ -68,6 +68,8 @@ def test_a_fit_is_the_same_on_every_lane(recipe: Recipe, labelled: int, unlabell
         torch.testing.assert_close(mine.w, theirs.w, rtol=0, atol=1e-5)
         torch.testing.assert_close(mine.anchor, theirs.anchor, rtol=0, atol=1e-5)
         torch.testing.assert_close(mine.loss, theirs.loss, rtol=0, atol=1e-5)
+        assert (mine.p_u is None) == (recipe.objective != "fixmatch" or not unlabelled)
+        torch.testing.assert_close(mine.p_u, theirs.p_u, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("passes", [0, 4])

@@ -76,6 +76,8 @@ def test_fits_are_the_references(compute: Graphs, recipe: Recipe, labelled: int,
         torch.testing.assert_close(mine.w, theirs.w, rtol=0, atol=1e-6)
         torch.testing.assert_close(mine.anchor, theirs.anchor, rtol=0, atol=1e-6)
         torch.testing.assert_close(mine.loss, theirs.loss, rtol=0, atol=1e-5)
+        assert (mine.p_u is None) == (recipe.objective != "fixmatch" or not unlabelled)
+        torch.testing.assert_close(mine.p_u, theirs.p_u, rtol=0, atol=1e-5)
         assert (mine.anchor is mine.w) == (theirs.anchor is theirs.w)
 
 

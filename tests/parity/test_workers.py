@@ -56,6 +56,8 @@ def test_a_fit_is_the_same_whoever_does_it(computes: tuple[Any, Any], recipe: Re
     jobs.append(replace(jobs[0], lesson=replace(jobs[0].lesson, weights=TARGETS[:unlabelled, 0].clone())))
     for mine, theirs in zip(workers.work(jobs), eager.work(jobs), strict=True):
         assert all(torch.equal(getattr(mine, part), getattr(theirs, part)) for part in ("w", "anchor", "loss"))
+        assert (mine.p_u is None) == (theirs.p_u is None) == (recipe.objective != "fixmatch" or not unlabelled)
+        assert mine.p_u is None or torch.equal(mine.p_u, theirs.p_u)
         assert (mine.anchor is mine.w) == (theirs.anchor is theirs.w)
     for mine, theirs in zip(workers.work([*jobs[::-1]])[::-1], eager.work(jobs), strict=True):
         assert torch.equal(mine.w, theirs.w)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict
-from kithkin.compute.loss import Half, centred, scaled, step_loss, views
+from kithkin.compute.loss import Half, centred, keep, scaled, step_loss, views
 from kithkin.compute.plan import Batch, schedule
 from kithkin.nets import Network
 
@@ -52,6 +52,7 @@ class Eager:
         mu = torch.tensor(len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled)), device=self.device)
         net.load(job.w)
         anchor, speed = net.w[:n].clone(), torch.zeros_like(net.g)
+        said: Tensor | None = None
         net.module.train()
         for number, step in enumerate(steps):
             labelled = step.labelled and self._half(lesson, step.labelled, True, job.key, number)
@@ -59,7 +60,7 @@ class Eager:
             seen = views(recipe, labelled, unlabelled)
             for _ in range(recipe.inner_steps):
                 net.g.zero_()
-                loss = step_loss(net, recipe, seen, mu)
+                loss, p = step_loss(net, recipe, seen, mu)
                 loss.backward()
                 with torch.no_grad():
                     if recipe.prox:
@@ -67,6 +68,9 @@ class Eager:
                     speed.mul_(recipe.momentum).add_(net.g)
                     net.w[:n].sub_(speed, alpha=recipe.lr)
                 total += loss.detach()
+                if unlabelled and p is not None:
+                    said = p.new_zeros(len(lesson.unlabelled) + 1, p.shape[1]) if said is None else said
+                    keep(said, unlabelled, p)
             if recipe.anchor_rate:
                 anchor.lerp_(net.w[:n], recipe.anchor_rate)
         w = end = torch.empty_like(job.w)
@@ -75,7 +79,7 @@ class Eager:
             end = torch.empty_like(job.w)
             net.w[:n] = anchor
             net.save(end)
-        return Fitted(w, end, total / max(1, len(steps) * recipe.inner_steps))
+        return Fitted(w, end, total / max(1, len(steps) * recipe.inner_steps), None if said is None else said[:-1])
 
     def _half(self, lesson: Lesson, batch: Batch, labelled: bool, key: int, number: int) -> Half:
         at = torch.from_numpy(batch.rows).to(self.device)
@@ -85,7 +89,7 @@ class Eager:
         if not labelled and lesson.weights is not None:
             weights = weights * lesson.weights[at]
         keys = sample_keys(key, number * 2 + labelled, len(at), self.device)
-        return Half(lesson.images[rows], targets, weights, keys)
+        return Half(lesson.images[rows], targets, weights, keys, at)
 
     @torch.no_grad()
     def predict(self, job: Predict) -> Tensor:

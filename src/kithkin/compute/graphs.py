@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kithkin.compute.eager import Eager
 from kithkin.compute.jobs import Fit, Fitted, Job, Lesson, Predict, Recipe, cost
-from kithkin.compute.loss import Half, centred, scaled, step_loss, views
+from kithkin.compute.loss import Half, centred, keep, scaled, step_loss, views
 from kithkin.compute.plan import Batch, Step, schedule
 from kithkin.nets import Network
 from kithkin.nets.fast import why_not
@@ -34,6 +34,7 @@ TAPE = 64  # steps a tape holds at first; it grows as needed
 class Tape:
     """The batches of one kind, labelled or unlabelled, for all steps of a fit: static memory that a graph reads."""
 
+    at: Tensor  # [steps, B], where in the client's list
     rows: Tensor  # [steps, B]
     weights: Tensor  # [steps, B]
     targets: Tensor  # [steps, B] classes or [steps, B, C] distributions
@@ -46,6 +47,7 @@ class Tape:
         device, n = self.rows.device, len(batches)
         at = torch.from_numpy(np.stack([(b or blank).rows for b in batches])).to(device, non_blocking=True)
         weights = torch.from_numpy(np.stack([(b or blank).weights for b in batches])).to(device, non_blocking=True)
+        self.at[:n] = at
         self.rows[:n] = (lesson.labelled if labelled else lesson.unlabelled)[at]
         self.weights[:n] = weights if labelled or lesson.weights is None else weights * lesson.weights[at]
         targets = lesson.classes if labelled else lesson.targets
@@ -54,9 +56,9 @@ class Tape:
 
     def half(self, images: Tensor, step: Tensor, keys: Tensor, soft: bool | None) -> Half:
         """The batch of the step that the counter stands at."""
-        rows, weights = self.rows.index_select(0, step)[0], self.weights.index_select(0, step)[0]
+        at, rows, weights = (tape.index_select(0, step)[0] for tape in (self.at, self.rows, self.weights))
         targets = None if soft is None else self.targets.index_select(0, step)[0]
-        return Half(images[rows], targets, weights, keys)
+        return Half(images[rows], targets, weights, keys, at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,7 @@ class Lane:
         self.mu = torch.zeros((), device=device)
         self.total = torch.zeros((), device=device)
         self.tapes: dict[bool, Tape] = {}
+        self.said = torch.zeros(1, classes, device=device)  # FixMatch's answers; grows with the tapes
         self.feed = torch.zeros(3, SIZES[0], dtype=torch.int64, device=device)  # rows, first keys, their strides
         self.shift = torch.zeros(SIZES[0], classes, device=device)
         self.holds: Tensor | None = None  # the model that was loaded last, where nothing has trained it since
@@ -118,7 +121,7 @@ class Lane:
         self.anchor.copy_(self.net.w[: self.n])
         self.mu.fill_(len(lesson.labelled) / max(1, len(lesson.labelled) + len(lesson.unlabelled)))
         self.key.fill_(job.key)
-        for buffer in (self.speed, self.step, self.total):
+        for buffer in (self.speed, self.step, self.total, self.said):
             buffer.zero_()
         for graph in graphs:
             graph.replay()
@@ -127,6 +130,8 @@ class Lane:
             self.net.w[: self.n] = self.anchor
             self.net.save(fitted.anchor)
         torch.div(self.total, max(1, len(steps) * recipe.inner_steps), out=fitted.loss)
+        if fitted.p_u is not None:
+            fitted.p_u.copy_(self.said[: len(fitted.p_u)])
 
     def _make_tapes(self, steps: int, batch: int) -> None:
         if self.tapes and self.tapes[True].rows.shape[0] >= steps and self.tapes[True].rows.shape[1] == batch:
@@ -134,8 +139,9 @@ class Lane:
         size = (max(TAPE, 2 * steps), batch)
         for labelled in (True, False):
             targets = torch.zeros(*size, dtype=torch.int64) if labelled else torch.zeros(*size, self.classes)
-            parts = (torch.zeros(*size, dtype=torch.int64), torch.zeros(*size), targets)
-            self.tapes[labelled] = Tape(*(t.to(self.device) for t in parts))
+            at, rows = torch.zeros(2, *size, dtype=torch.int64)
+            self.tapes[labelled] = Tape(*(t.to(self.device) for t in (at, rows, torch.zeros(*size), targets)))
+        self.said = torch.zeros(size[0] * batch + 1, self.classes, device=self.device)
         self.graphs.clear()  # they read the old tapes
 
     def _step_graph(self, job: Fit, step: Step) -> torch.cuda.CUDAGraph:
@@ -153,13 +159,15 @@ class Lane:
         half_u = self.tapes[False].half(images, self.step, base, True if soft else None) if unlabelled else None
         seen = views(recipe, half_s, half_u)
         for inner in range(recipe.inner_steps):
-            loss = step_loss(self.net, recipe, seen, self.mu)
+            loss, p = step_loss(self.net, recipe, seen, self.mu)
             parameters = self.net.parameters
             free = [p for p in parameters if p.requires_grad]  # all, but where a network of one's own holds some still
             found = iter(torch.autograd.grad(loss, free, allow_unused=True, materialize_grads=True))
             grads = [_like(next(found), p) if p.requires_grad else torch.zeros_like(p) for p in parameters]
             with torch.no_grad():
                 self.total += loss.detach()
+                if half_u and p is not None:
+                    keep(self.said, half_u, p)
                 if self.descent:
                     self._descend(recipe, grads, inner)
                     continue
@@ -335,7 +343,9 @@ class Graphs:
             pinned = self.device.type == "cuda" and not job.w.is_cuda
             w = torch.empty_like(job.w, pin_memory=pinned)
             anchor = torch.empty_like(w, pin_memory=pinned) if job.recipe.anchor_rate else w
-            answers[piece[0]] = Fitted(w, anchor, torch.zeros((), device=self.device))
+            guessed = job.recipe.objective == "fixmatch" and len(job.lesson.unlabelled)
+            p_u = torch.empty(guessed, self.classes, device=self.device) if guessed else None
+            answers[piece[0]] = Fitted(w, anchor, torch.zeros((), device=self.device), p_u)
             return answers[piece[0]]
         lengths = [len(cast(Predict, jobs[i]).rows) for i in piece]
         room = torch.empty(sum(lengths), self.classes, device=self.device)

@@ -73,6 +73,7 @@ class Fitted:
     w: Tensor  # the trained model
     anchor: Tensor  # where an anchor that follows ended (pFedMe's local copy of w); `w` itself where none does
     loss: Tensor  # mean over the steps, a scalar that stays on the device
+    p_u: Tensor | None = None  # [n_u, C]: what FixMatch took each unlabelled picture for when it last trained with it
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ class Half:
     targets: Tensor | None  # classes [B], distributions [B, C], or none
     weights: Tensor  # [B], the weight of each picture in the mean
     keys: Tensor  # int64 [B]
+    at: Tensor  # int64 [B], where they stand in the client's list
 
 
 def scaled(pictures: Tensor) -> Tensor:
@@ -72,10 +73,13 @@ def views(recipe: Recipe, labelled: Half | None, unlabelled: Half | None) -> Vie
     return Views(labelled, unlabelled, centred(torch.cat(xs)), torch.cat([half.keys for half in halves]), asked)
 
 
-def step_loss(network: Network, recipe: Recipe, seen: Views, mu: Tensor) -> Tensor:
-    """The loss of one step; `mu` is the client's labelled share, used by the weighted objective alone."""
+def step_loss(network: Network, recipe: Recipe, seen: Views, mu: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The loss of one step, and the answers [B, C] that FixMatch took its labels from.
+
+    `mu` is the client's labelled share, used by the weighted objective alone.
+    """
     labelled, unlabelled = seen.labelled, seen.unlabelled
-    certain = guess = None
+    p = certain = guess = None
     if seen.asked is not None:
         # The label is the model's answer as it would be evaluated: running statistics, no dropout.
         network.module.eval()
@@ -101,4 +105,9 @@ def step_loss(network: Network, recipe: Recipe, seen: Views, mu: Tensor) -> Tens
             y = unlabelled.targets
             far = (torch.special.xlogy(y, y) - y * log_f).sum(1)  # KL(y^ || f)
         loss = loss + (far * unlabelled.weights).sum() * (1 - mu if recipe.objective == "weighted" else 1)
-    return loss
+    return loss, p
+
+
+def keep(said: Tensor, unlabelled: Half, p: Tensor) -> None:
+    """Put a batch's answers to their pictures' rows of `said`; those of rows that only fill up, to its last one."""
+    said.index_copy_(0, torch.where(unlabelled.weights > 0, unlabelled.at, len(said) - 1), p)

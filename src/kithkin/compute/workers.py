@@ -139,9 +139,12 @@ class Worker:
             raise self._death() from None
         if isinstance(answer, BaseException):
             raise answer
-        answer = torch.tensor(answer)
         models = [row.clone() for row in self.desk[:rows]]
-        return Fitted(models[0], models[-1], answer) if models else answer
+        if not models:
+            return torch.tensor(answer)
+        loss, p_u = (None if part is None else torch.tensor(part) for part in answer)
+        assert loss is not None
+        return Fitted(models[0], models[-1], loss, p_u)
 
     def _death(self) -> KithkinError:
         self.process.join(1)
@@ -175,7 +178,7 @@ def _serve(
                     models = [fitted.w] if fitted.anchor is fitted.w else [fitted.w, fitted.anchor]
                     for row, model in zip(desk, models, strict=False):
                         row.copy_(model)
-                    answer: Any = fitted.loss.numpy()
+                    answer: Any = fitted.loss.numpy(), None if fitted.p_u is None else fitted.p_u.numpy()
                 else:
                     passes, shift = how
                     shift = None if shift is None else torch.from_numpy(shift)

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from kithkin.compute import Compute, Predict, all_of, together
+from kithkin.compute import Compute, Fit, Predict, all_of, together
+from kithkin.compute.jobs import Job
 from kithkin.errors import KithkinError
 from kithkin.federation.ledger import Ledger
 from kithkin.methods.base import Brief, Client, Method, Reply
@@ -60,15 +61,24 @@ class Courier(Protocol):
 class LocalCourier:
     """All clients in this process, on one compute."""
 
-    def __init__(self, clients: Sequence[Client], exams: Sequence[Exam], compute: Compute) -> None:
+    def __init__(self, clients: Sequence[Client], exams: Sequence[Exam], compute: Compute, size: int | None = None) -> None:
         self.clients = clients
         self.exams = exams
         self.compute = compute
+        self.size = size  # of a model, where it is known
         self.ledger = Ledger()
+
+    def work(self, jobs: Sequence[Job[Any]]) -> list[Any]:
+        """What the compute answers. Of a tensor that is no model it would say nothing, or nothing that helps."""
+        for shape in {job.w.shape for job in jobs if isinstance(job, Fit | Predict)}:
+            if self.size and shape != (self.size,):
+                problem = f"The method gives a model of shape {list(shape)}; those of this network have [{self.size}]."
+                raise KithkinError(problem, "Let `merge` and `visit` keep a model's size (docs/write-a-method.md).")
+        return self.compute.work(jobs)
 
     def visit(self, method: Method, states: Sequence[Any], briefs: Mapping[int, Brief]) -> dict[int, Reply]:
         visits = [expect(Coroutine, method.visit(self.clients[k], states[k], brief), "visit") for k, brief in briefs.items()]
-        replies = dict(zip(briefs, together(visits, self.compute.work), strict=True))
+        replies = dict(zip(briefs, together(visits, self.work), strict=True))
         for reply in replies.values():
             expect(Reply, reply, "visit")
         parcels = [p for k, reply in replies.items() for p in (*briefs[k].parcels, *reply.parcels)]
@@ -83,7 +93,7 @@ class LocalCourier:
     def examine(self, method: Method, server: Any, states: Sequence[Any], round: int) -> Marks:
         each = zip(self.clients, states, self.exams, strict=True)
         sittings = [sit(method, server, client, state, exam, round) for client, state, exam in each]
-        marks = torch.stack([marks for _, marks in together(sittings, self.compute.work)]).tolist()
+        marks = torch.stack([marks for _, marks in together(sittings, self.work)]).tolist()
         for client, (_, _, sound) in zip(self.clients, marks, strict=True):
             if not sound:
                 raise diverged(f"What the model of client {client.number} answers in round {round}")

@@ -33,6 +33,7 @@ from kithkin.methods.settings import (
     UmPlusSettings,
     UmSettings,
     check,
+    idle,
     sees_all_labels,
     suited,
 )
@@ -141,7 +142,7 @@ def _fedavg(s: AvgSettings, at: Setting) -> FedAvg:
     own = {"threshold": s.threshold, "lambda_u": s.lambda_u, "views": "weak" if s.augment else "plain"}
     recipe = _recipe("fixmatch" if s.objective == "fixmatch" else "alternate", at, **own)
     shared = torch.ones(at.layout.size, dtype=torch.bool, device=at.device)
-    return FedAvg(recipe, shared, labelled_only=s.objective != "fixmatch")
+    return FedAvg(recipe, shared)
 
 
 def _fedprox(s: ProxSettings, at: Setting) -> FedAvg:
@@ -275,6 +276,7 @@ __all__ = [
     "Training",
     "check",
     "entry_of",
+    "idle",
     "method_for",
     "sees_all_labels",
     "settings_from",

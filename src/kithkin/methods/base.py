@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kithkin import rng
-from kithkin.compute import Lesson, Predict
+from kithkin.compute import Fitted, Lesson
 from kithkin.helpers import entropy
 
 Cause = Literal["start", "search", "refresh", "fill", "upload", "warm-up", "exam"]
@@ -91,13 +91,12 @@ class Labels:
     who: Tensor | None = None  # numbers of clients; None: several together
 
 
-async def certain_labels(client: Client, w: Tensor, threshold: float) -> Labels | None:
-    """The labels that FixMatch would take of the plain pictures as training starts, for the record alone."""
-    if not len(client.unlabelled):
+def labels_of(client: Client, fitted: Fitted, threshold: float) -> Labels | None:
+    """The labels that FixMatch trained with: of each picture the last one."""
+    if fitted.p_u is None:
         return None
-    p = await Predict(w, client.images, client.unlabelled)
-    confidence, classes = p.max(1)
-    return Labels(classes, confidence >= threshold, entropy(p), torch.full_like(classes, client.number))
+    confidence, classes = fitted.p_u.max(1)
+    return Labels(classes, confidence >= threshold, entropy(fitted.p_u), torch.full_like(classes, client.number))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kithkin.compute import Fit, Lesson, Recipe
 from kithkin.helpers import average
-from kithkin.methods.base import SERVER, Brief, Client, Parcel, Reply, certain_labels
+from kithkin.methods.base import SERVER, Brief, Client, Parcel, Reply, labels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,6 @@ class FedAvg:
 
     recipe: Recipe
     shared: Tensor  # bool [P]
-    labelled_only: bool = False
     share_all_until: int = 0  # rounds of plain FedAvg before the mask holds (LG-FedAvg starts from a FedAvg model)
     tune: Recipe | None = None  # local training before evaluation, if any
     beta: float = 1.0  # how far the server goes towards the mean
@@ -67,14 +66,18 @@ class FedAvg:
     async def visit(self, client: Client, state: Own, brief: Brief) -> Reply:
         (parcel,) = brief.parcels
         start = self.combine(parcel.w, state)
-        fixmatch = self.recipe.objective == "fixmatch" and not self.labelled_only
-        labels = await certain_labels(client, start, self.recipe.threshold) if fixmatch else None
         fitted = await Fit(start, self.lesson(client), self.recipe, client.key(brief.round, "fit"))
         upload = replace(parcel, cause="upload", client=client.number, w=fitted.anchor if self.moreau else fitted.w)
         if brief.round > self.share_all_until:
             upload = replace(upload, size=self.numbers)
+        labels = labels_of(client, fitted, self.recipe.threshold)
         kept = fitted.w if self.moreau or not self.shares_all else None
         return Reply(Own(kept, brief.round), (upload,), self.examples(client), loss=fitted.loss, labels=labels)
+
+    @property
+    def labelled_only(self) -> bool:
+        """Whether unlabelled pictures are left alone: only FixMatch has labels for them."""
+        return self.recipe.objective != "fixmatch"
 
     def combine(self, w: Tensor, state: Own) -> Tensor:
         """The global model, with the client's own numbers, if it has any yet, where nothing is shared."""

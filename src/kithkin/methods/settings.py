@@ -141,6 +141,12 @@ def sees_all_labels(settings: Any) -> bool:
     return getattr(settings, "objective", None) == "supervised"
 
 
+def idle(settings: Any) -> set[str]:
+    """Of these settings FixMatch's own, where the objective is another and they do nothing."""
+    ours = isinstance(settings, AvgSettings | LocalSettings)
+    return {"threshold", "lambda_u"} if ours and settings.objective != "fixmatch" else set()
+
+
 AT_LEAST_ONE = ("helpers", "mc_samples", "refresh_every", "personal_layers", "global_layers", "inner_steps", "finetune_epochs")
 AT_LEAST_ZERO = (
     *("candidates", "search_rounds", "warmup_epochs", "threshold", "lambda_u", "fedavg_rounds"),

@@ -12,15 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kithkin import rng
 from kithkin.compute import Fit, Predict, Read, Recipe, all_of
 from kithkin.helpers import Helper, HelperList, Score, Terms, average, entropy, least_uncertain, relation
-from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply, certain_labels
+from kithkin.methods.base import Brief, Cause, Client, Held, Labels, Parcel, Reply, labels_of
 
 Judge = Callable[[Sequence[Helper]], Awaitable[list[Helper]]]
 """Gives helpers their scores."""
@@ -40,6 +42,11 @@ class Pool:
 
     models: tuple[Newest, ...]
     holds: tuple[tuple[Held, ...], ...]
+
+    @cached_property
+    def shared(self) -> NDArray[np.bool_]:
+        """Whose model is here, looked up once for all clients: who has not joined yet has none."""
+        return np.array([newest.version > 0 for newest in self.models])
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +89,9 @@ class Um:
         strangers: list[int] = []
         if searching or (sampled and len(held) < self.M):
             draw = rng.generator(self.seed, "helpers", t, k)
-            shared = {j for j, newest in enumerate(server.models) if newest.version}  # who has not joined yet has no model
-            unheld = sorted(shared - {k, *(h.client for h in held)})
-            strangers = [int(j) for j in draw.permutation(unheld)[: self.R + self.M]]
+            unheld = server.shared.copy()
+            unheld[[k, *(h.client for h in held)]] = False
+            strangers = draw.permutation(np.flatnonzero(unheld))[: self.R + self.M].tolist()
         parcels: list[Parcel] = []
 
         def send(cause: Cause, clients: Sequence[int]) -> None:
@@ -114,7 +121,7 @@ class Um:
             w = average([h.w for h in helpers], [h.relation for h in helpers])
             lesson = client.labelled_lesson()
             if self.recipe.objective == "fixmatch":
-                lesson, labels = client.lesson(), await certain_labels(client, w, self.recipe.threshold)
+                lesson = client.lesson()
             elif not self.labelled_only:
                 if not any(h.score for h in helpers):  # joined late, and nobody has shared a model yet
                     helpers = helpers.refresh(await self.score(client, [helpers.own]))
@@ -124,7 +131,7 @@ class Um:
                 lesson = client.lesson(y)
                 labels = Labels(y.argmax(1), torch.ones(len(y), dtype=torch.bool, device=y.device), entropy(y), named)
             fitted = await Fit(w, lesson, self.recipe, client.key(brief.round, "fit"))
-            loss = fitted.loss
+            loss, labels = fitted.loss, labels or labels_of(client, fitted, self.recipe.threshold)
             helpers = helpers.refresh(await self.score(client, [helpers.own.next(fitted.w)]))
             parcels = self.to_pool("upload", helpers)
         return Reply(UmState(helpers, refused), parcels, holds=held(helpers), loss=loss, labels=labels)

@@ -222,9 +222,9 @@ def assemble(config: RunConfig, settings: Any, dataset: Dataset | None = None) -
     build = builder(config.model, shape, classes, some(config.width))
     home = torch.device("cpu") if config.pool == "host" else device
     method = method_for(config, settings, anatomy_of(build, shape, classes), dataset.flip, home)
-    courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision))
-    truth = [labels[client.unlabelled] for client in clients]
     w0 = initial_vector(build, config.seed).to(home)
+    courier = LocalCourier(clients, exams, choose(config.compute, build, device, classes, config.precision), len(w0))
+    truth = [labels[client.unlabelled] for client in clients]
     flip = config.flips(dataset.flip)
     names = dataset.clients if config.alpha == "given" else ()
     fingerprint = fingerprint_of(config.data, dataset)
