@@ -12,6 +12,8 @@ from typing import Any
 
 from kithkin.errors import KithkinError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextmanager
 def disk_errors(path: Path, remedy: str) -> Generator[None, None, None]:
@@ -24,8 +26,21 @@ def disk_errors(path: Path, remedy: str) -> Generator[None, None, None]:
 
 def reason(e: OSError) -> str:
     """What a disk did not like, without the path."""
-    full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return "the disk is full" if full else e.strerror or str(e)
+    return "the disk is full" if e.errno in FULL else e.strerror or str(e)
+
+
+def behind(e: BaseException) -> OSError | None:
+    """What a disk did not like, where that is why."""
+    cause: BaseException | None = e
+    while cause and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    return cause
+
+
+def is_full(e: BaseException) -> bool:
+    """Whether there was no room: what goes on by itself when there is."""
+    cause = behind(e)
+    return cause is not None and cause.errno in FULL
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -50,7 +50,7 @@ def ending_softly() -> Generator[None, None, None]:
 
 def this_process() -> dict[str, Any]:
     """Tells this process from every other, also from one that gets its number after the machine was started anew."""
-    return {"pid": os.getpid(), "born": _birth(os.getpid())}
+    return {"pid": os.getpid(), "born": _birth(os.getpid()), "within": _namespace()}
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
@@ -62,6 +62,14 @@ def is_alive(process: Mapping[str, Any]) -> bool:
     except PermissionError:
         pass  # another user's
     return _birth(process["pid"]) == process.get("born")
+
+
+def _namespace() -> str | None:
+    """Within what a number is one process's alone: containers may have the same host's name, and count for themselves."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def _birth(pid: int) -> str | None:

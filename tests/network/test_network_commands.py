@@ -86,6 +86,7 @@ def test_a_good_file_and_its_terms_on_the_way(tmp_path: Path):
         (("places = 3", "places = 3\nfolder = 5"), "--folder is 5"),
         (("places = 3", "places = 3\nsites = [5]"), "is not as it should be"),
         (("places = 3", 'places = 3\nsites = [{number = "x"}]'), "is not as it should be"),
+        (("places = 3", "places = 3\nsites = [{number = inf}]"), "is not as it should be"),
         (("places = 3", 'places = 3\nwire = "fp8"'), "fp8"),
         (("places = 3", "places = 3\nleast = 4"), "least"),
         (("places = 3", "places = 3\ndeadline = 0"), "deadline"),
@@ -463,6 +464,40 @@ def test_status_shows_what_sites_say_as_it_is(tmp_path: Path, capsys: Capsys, mo
     assert "[bold]" in out
     assert "[/a stranger]: " in out
     assert out.count("is left out: [/old]  [2J") == 2
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_status_tells_that_a_run_waits_for_as_long_as_it_does(state: str, tmp_path: Path, capsys: Capsys):
+    path = written(tmp_path, GOOD)
+    folder = served(path)
+    (folder / "run").mkdir()
+    said = [{"time": 0, "site": "the server", "what": what} for what in ("begins", "waits: 1 of at least 2 sites are here")]
+    (folder / "run" / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in said))
+    if state == "running":
+        (folder / "status.json").write_text(json.dumps(processes.this_process() | {"state": "running"}))
+    main(["federation", "status", str(path)])
+    out = capsys.readouterr().out
+    assert f"run {state}, round 0 of 4" in out
+    assert ("waits: 1 of at least 2" in out, "begins" in out) == (state == "running", state == "stopped")
+
+
+def test_status_of_a_run_whose_file_has_more_places_by_now(tmp_path: Path, capsys: Capsys):
+    path = written(tmp_path, GOOD.replace("places = 3", "places = 4"))
+    run = served(path) / "run"
+    run.mkdir()
+    (run / "marks.jsonl").write_text('{"round": 1, "val": [0, 0, 0], "test": [0.25, null, 0.5]}\n')
+    main(["federation", "status", str(path)])
+    out = capsys.readouterr().out
+    assert "0.250" in out
+    assert "site-3" in out
+
+
+def test_status_tells_why_a_run_failed(tmp_path: Path, capsys: Capsys):
+    path = written(tmp_path, GOOD)
+    (served(path) / "status.json").write_text('{"state": "failed", "error": "The disk is full. Free some room."}')
+    main(["federation", "status", str(path)])
+    out = capsys.readouterr().out
+    assert "run failed, round 0 of 4\nThe disk is full. Free some room. Mend that, then `kithkin federation start" in out
 
 
 def test_nothing_phones_home(tmp_path: Path):

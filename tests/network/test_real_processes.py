@@ -144,8 +144,10 @@ def test_only_the_keys_in_the_file_are_let_in_and_only_over_tls_while_the_file_c
     ca, server = str(fleet.file.parent / "ca.crt"), fleet.server
     refusal = fleet.call("site", "join", str(fleet.site("stranger")), "--server", server, "--ca", ca, code=2)
     assert "does not let site-stranger in" in refusal
+    (fleet.site("stranger") / "state").mkdir()  # as if it had been let in before
     refusal = fleet.call("site", "join", str(fleet.site("stranger")), "--ca", str(other / "ca.crt"), code=2)
-    assert "does not let site-stranger in" in refusal
+    assert "does not vouch for" in refusal
+    assert "once more" not in refusal, "told at once"
 
     node = [program("flower-supernode"), "--superlink", server, "--isolation", "process", "--max-wait-time", "5"]
     node += ["--port", free_address().split(":")[1]]

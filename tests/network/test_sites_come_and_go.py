@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -20,12 +22,14 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUn
 from flwr.superlink.grid import http_grid
 from torch import Tensor
 
+from kithkin import rng
 from kithkin.federation import Ledger, World
 from kithkin.methods.base import Held
 from kithkin.methods.um import Newest, Pool, UmState
 from kithkin.methods.um_plus import Commons, pool_in
 from kithkin.network import courier
-from kithkin.network.courier import FlowerCourier, Guest, Roster
+from kithkin.network.courier import FlowerCourier
+from kithkin.network.roster import ASK_AGAIN, Guest, Roster
 from kithkin.network.server import Company
 from kithkin.network.site import Site
 from kithkin.network.terms import FederationFile, Seat, read_federation
@@ -66,10 +70,11 @@ def state_of(federation: Federation, k: int) -> tuple[Answer, UmState]:
     return world.server, world.states[0]
 
 
-def test_a_server_that_dies_goes_on_and_nobody_trains_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    whole = Federation(tmp_path / "whole", "um", rounds=3, sample_rate=1.0)
+@pytest.mark.parametrize("aliases", [False, True])
+def test_a_server_that_dies_goes_on_and_nobody_trains_twice(aliases: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = Federation(tmp_path / "whole", "um", aliases=aliases, rounds=3, sample_rate=1.0)
     expected = whole.serve()
-    federation = Federation(tmp_path / "broken", "um", rounds=3, sample_rate=1.0)
+    federation = Federation(tmp_path / "broken", "um", aliases=aliases, rounds=3, sample_rate=1.0)
     trained: list[tuple[str, int]] = []
     visit = Site._visit
 
@@ -133,7 +138,8 @@ def test_who_does_not_answer_is_left_out_named_and_back_in_the_next_round(tmp_pa
 def test_a_site_that_is_cut_off_while_it_sends_keeps_the_others_waiting_until_the_deadline_and_no_longer(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(courier, "GRACE", 1.5)
+    for room in ("courier", "roster"):
+        monkeypatch.setattr(f"kithkin.network.{room}.GRACE", 1.5)
     federation = Federation(tmp_path, "local", least=2, deadline=1.5, rounds=1)
     pull, tries = federation.grid.pull_messages, [0]
 
@@ -158,6 +164,34 @@ def test_a_site_that_is_cut_off_while_it_sends_keeps_the_others_waiting_until_th
     assert tries[0] > 1
     (told,) = [what for what in federation.said() if "a part" in what]
     assert told.startswith("a newcomer is not let in" if kind == "query.hello" else "site-2 is left out of round")
+
+
+def test_a_message_is_made_as_it_is_sent_so_that_those_of_all_sites_never_lie_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    federation = Federation(tmp_path, "fixavg", rounds=1, sample_rate=1.0)
+    server: list[str] = []
+    seal = Wire.seal
+
+    def counting(self: Wire, note: Any, *more: Any) -> Any:
+        if "known" in note:  # as in all that the server sends
+            server.append("made")
+        return seal(self, note, *more)
+
+    monkeypatch.setattr(Wire, "seal", counting)
+    federation.grid.before = lambda message: server.append("sent") if "hello" not in message.metadata.message_type else None
+    federation.serve()
+    assert server == ["made", "sent"] * 2 * 3
+
+
+def test_a_file_system_without_locks_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def none(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    federation = Federation(tmp_path, "fixavg", rounds=1, sample_rate=1.0)
+    assert federation.serve().metrics[0]["test_mean"] is not None
+    assert not [what for what in federation.said() if "left out" in what]
 
 
 def test_a_late_answer_is_dropped(tmp_path: Path):
@@ -281,7 +315,12 @@ def test_a_round_waits_for_as_many_sites_as_were_agreed_on_and_says_so_once(tmp_
     monkeypatch.setattr(courier.time, "sleep", lambda s: slept.append(s) or (len(slept) == 2 and federation.join(2)))
     federation.serve()
     assert slept == [1.0, 1.0]
-    assert [what for what in federation.said() if "waits" in what] == ["the server waits: 2 of at least 3 sites are here"]
+    assert [what.removeprefix("the server ") for what in federation.said() if what.startswith("the server")] == [
+        "begins",
+        "waits: 2 of at least 3 sites are here",
+        "goes on: 3 sites are here",
+        "is done",
+    ], "or `status` would have it wait for ever"
 
 
 def test_a_server_that_goes_on_knows_the_sizes_of_sites_that_are_away(tmp_path: Path):
@@ -306,17 +345,23 @@ def test_two_sites_with_one_number(tmp_path: Path):
     assert "site-1" in what
 
 
+def roster_with_a_key(federation: Federation, folder: Path, number: int) -> tuple[Any, Roster, list[str]]:
+    """The first node has a key, which the file knows as that of `north` with this number; and what the roster says."""
+    node, said = federation.node(0), []
+    public = ec.generate_private_key(ec.SECP384R1()).public_key()
+    node.public_key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    seats = (Seat(number, "north", public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()),)
+    file = FederationFile(folder / "none", federation.terms, "", "", folder, seats)
+    wire = Wire(federation.terms, node.site.craft)
+    roster = Roster(federation.grid, federation.terms, file, wire, lambda who, what: said.append(f"{who} {what}"))  # type: ignore[arg-type]
+    return node, roster, said
+
+
 def test_a_refused_newcomer_is_named_by_its_key_and_asked_again_once_it_may_be_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     federation = Federation(tmp_path, "fixavg", sites=1)
-    node, said = federation.node(0), []
-    public = ec.generate_private_key(ec.SECP384R1()).public_key()
-    node.public_key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    seats = (Seat(2, "north", public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()),)
-    file = FederationFile(tmp_path / "none", federation.terms, "", "", tmp_path, seats)
-    wire = Wire(federation.terms, node.site.craft)
-    roster = Roster(federation.grid, federation.terms, file, wire, lambda who, what: said.append(f"{who} {what}"))  # type: ignore[arg-type]
+    node, roster, said = roster_with_a_key(federation, tmp_path, 2)
     data = node.site.data
 
     def broken() -> Any:
@@ -328,7 +373,7 @@ def test_a_refused_newcomer_is_named_by_its_key_and_asked_again_once_it_may_be_m
         roster.look()
     assert said == [refusal]
     assert len(federation.grid.sent) == 1, "not at every look"
-    later = time.monotonic() + courier.ASK_AGAIN
+    later = time.monotonic() + ASK_AGAIN
     monkeypatch.setattr(courier.time, "time", lambda: 0.0)  # the clock was set back, which changes nothing
     monkeypatch.setattr(courier.time, "monotonic", lambda: later)
     roster.look()
@@ -337,7 +382,7 @@ def test_a_refused_newcomer_is_named_by_its_key_and_asked_again_once_it_may_be_m
     node.site.data = data
     roster.look()
     assert said == [refusal], "not yet"
-    monkeypatch.setattr(courier.time, "monotonic", lambda: later + courier.ASK_AGAIN)
+    monkeypatch.setattr(courier.time, "monotonic", lambda: later + ASK_AGAIN)
     roster.look()
     assert said == [refusal, "north is here"]
     assert not roster.shunned
@@ -391,6 +436,14 @@ def test_who_was_refused_is_asked_again_at_once_when_the_file_has_changed(tmp_pa
     assert list(roster.guests) == [2]
 
 
+def test_a_site_whose_number_the_run_does_not_have_is_not_let_in(tmp_path: Path):
+    """Its file has more places by now: the run, which keeps its terms, ended with it, and whenever it was started again."""
+    federation = Federation(tmp_path, "um", sites=1)
+    _, roster, said = roster_with_a_key(federation, tmp_path, 3)
+    roster.look()
+    assert (said, roster.guests) == (["a newcomer is not let in: 'north' has number 3; this run has 3 places."], {})
+
+
 def test_the_counts_of_sites_add_up_by_hand():
     """Site 0 tells details, site 1 does not; helpers stand in the order of their numbers."""
     tables = {"by_class": [[3, 1], [1, 0]], "by_entropy": [[4, 1]]}
@@ -418,6 +471,23 @@ def test_aliases_tell_nobody_whose_model_it_is(tmp_path: Path):
     for line in federation.folder.read_lines(federation.folder.lists):
         assert all(j in (0, 1, 2) for row in line["helpers"] for j, *_ in row), "the server's record has the real numbers"
     assert {h.client for h in state_of(federation, 0)[1].helpers} - {0} <= seen[0]
+
+
+def test_a_round_takes_an_alias_for_each_model_that_is_sent_not_for_all_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With thousands of sites, what each calls each took many seconds a round."""
+    federation = Federation(tmp_path, "um", aliases=True, sample_rate=1.0)
+    made: list[Any] = []
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(courier, "rng", SimpleNamespace(key=lambda *address: made.append(address) or rng.key(*address)))
+
+    def read(message: Message) -> None:
+        if message.metadata.message_type == "train.round":
+            note = json.loads(str(message.content.config_records["kithkin"]["note"]))
+            sent.extend((note["client"], parcel["client"]) for parcel in note["parcels"])
+
+    federation.grid.before = read
+    federation.serve()
+    assert len(made) == sum(k != alias for k, alias in sent) > 0
 
 
 def test_an_old_backup_of_the_server_gets_the_newest_models_from_the_sites(tmp_path: Path):

@@ -24,7 +24,7 @@ import kithkin
 from kithkin.errors import KithkinError
 from kithkin.methods.base import Parcel
 from kithkin.nets import layout_of
-from kithkin.network import courier
+from kithkin.network.roster import pulled
 from kithkin.network.terms import craft_of, terms_from
 from kithkin.network.wire import DTYPES, RefusedError, Wire, digest, parcel_lines, parcels_from
 
@@ -336,7 +336,7 @@ def test_an_answer_that_flower_cannot_read_or_that_nobody_asked_for_is_left_away
         PullObject=lambda r: SimpleNamespace(object_found=True, object_available=True, object_content=objects[r.object_id]),
         ConfirmMessageReceived=lambda _: None,
     )
-    assert [m.has_content() for m in courier.pulled(grid, ["asked"], math.inf)] == [True] * (kind == "a message")
+    assert [m.has_content() for m in pulled(grid, ["asked"], math.inf)] == [True] * (kind == "a message")
 
 
 @pytest.mark.parametrize("mark", [1.01, -0.01, "1", None])

@@ -24,7 +24,7 @@ from kithkin.methods import entry_of
 from kithkin.network import programs
 from kithkin.network.keys import check_public_key, check_server_papers, make_authority
 from kithkin.network.papers import host_and_port, on_this_machine
-from kithkin.network.programs import alone, plain, private, say, until_stopped
+from kithkin.network.programs import NO_ROOM, alone, plain, private, say, until_stopped
 from kithkin.network.terms import FederationFile, Terms, changed_at, key_digest, read_federation
 from kithkin.own import expanded
 from kithkin.processes import is_alive, this_process
@@ -84,22 +84,26 @@ def _serve(file: FederationFile, insecure: bool) -> None:
                 register(file)
             write_json(file.folder / "serving.json", this_process())  # from here on sites are let in
             say(f"Serving at {file.listen}; what happens is in {file.folder / 'server.log'}")
-            tried = -math.inf
+            tried = seen = -math.inf  # when the run was handed over, and when it was at work last
+            silent = False  # whether it was handed over, and has not said yet that it is there
             while link.poll() is None and not anew.exists():
                 if (now := changed_at(file.path)) not in (None, changed):  # a site came, or left for good
                     changed = now
                     file = reread(file, insecure)
-                handed = "flower" in read_json(file.folder / "started.json")
-                patience = 120 if handed and not status_of(file) else 10  # what has not said anything yet is still starting
-                if wanted(file) and time.monotonic() - tried > patience and not at_work(file):
-                    tried = time.monotonic()
+                state = status_of(file).get("state")
+                silent = silent and not state
+                ready = max(tried + (120 if silent else 10), seen + (60 if state == NO_ROOM else 0))
+                if at_work(file):
+                    seen = time.monotonic()
+                    if "flower" not in read_json(file.folder / "started.json"):  # stopped, and perhaps started again since
+                        with suppress(ProcessLookupError, KeyError):
+                            os.kill(status_of(file)["pid"], signal.SIGTERM)
+                elif wanted(file) and time.monotonic() > ready:
+                    tried, silent = time.monotonic(), False
                     try:
-                        submit(file, insecure)
+                        silent = submit(file, insecure)
                     except (KithkinError, OSError) as e:
                         say(f"The run could not be handed to Flower; once more in 10 s: {e}")
-                elif not (file.folder / "started.json").exists() and at_work(file):
-                    with suppress(ProcessLookupError):
-                        os.kill(status_of(file)["pid"], signal.SIGTERM)
                 time.sleep(0.5)
         if not anew.exists():
             say(f"The server's program ended with code {link.returncode}; once more in 5 s")
@@ -135,7 +139,12 @@ def register(file: FederationFile) -> None:
     registered: dict[str, int] = read_json(record)
     seats = {key_digest(seat.key): seat for seat in file.sites}
     for digest in registered.keys() - seats.keys():
-        programs.flwr(file, False, "supernode", "unregister", str(registered.pop(digest)), programs.LINK)
+        try:
+            programs.flwr(file, False, "supernode", "unregister", str(registered[digest]), programs.LINK)
+        except KithkinError as e:
+            if "not found" not in e.problem:  # as it is where a server was killed before it could write this down
+                raise
+        del registered[digest]
         write_json(record, registered)
     for digest in seats.keys() - registered.keys():
         key = file.flower / "site.pub"
@@ -178,17 +187,18 @@ def is_served(file: FederationFile) -> bool:
     return is_alive(read_json(file.folder / "serving.json"))
 
 
-def submit(file: FederationFile, insecure: bool) -> None:
-    """Hand the run to Flower; the server app picks up where its folder ends."""
+def submit(file: FederationFile, insecure: bool) -> bool:
+    """Hand the run to Flower, if it still is to be; the server app picks up where its folder ends."""
     run = read_json(started := file.folder / "started.json").get("run")
     if not run:
-        return  # stopped since it was looked for
+        return False  # stopped since it was looked for
     write_json(started, {"run": run})
     app = programs.write_app(file.folder, replace(file.terms, run=run))
     (file.folder / "status.json").unlink(missing_ok=True)
     began = programs.flwr(file, insecure, "run", str(app), programs.LINK)
     if started.exists():  # else it was stopped meanwhile, and is ended as soon as it says that it is there
         write_json(started, {"run": run, "flower": began["run-id"], "terms": json.loads(file.terms.as_text())})
+    return True
 
 
 BEHIND_PROXY = "127.0.0.1:9443"
@@ -251,14 +261,17 @@ def start(file: Path, follow: bool = False) -> None:
     if folder.summary.exists():
         raise KithkinError(f"The run in {folder.path} is finished.", NEW_RUN)
     check_same(begun(federation), federation.terms, federation.path)
-    token = read_json(federation.run / "server.json").get("run") or secrets.token_hex(4)
+    kept = federation.run / "server.json"
+    known = kept.exists()
+    token = read_json(kept).get("run") or secrets.token_hex(4)
     with disk_errors(federation.run, "Mend that, then start again."):
         federation.run.mkdir(parents=True, exist_ok=True)
-        going = wanted(federation) and (federation.run / "server.json").exists()  # a second server app would hide the first
-        if not (federation.run / "server.json").exists():
-            write_json(federation.run / "server.json", {"run": token, "secret": secrets.token_hex(16), "sites": {}})
+        going = wanted(federation) and known  # a second server app would hide the first
+        if not known:
+            write_json(kept, {"run": token, "secret": secrets.token_hex(16), "sites": {}})
         if not going:
-            (federation.folder / "status.json").unlink(missing_ok=True)
+            if not at_work(federation):  # or `serve`, which ends that one first, would not know of it
+                (federation.folder / "status.json").unlink(missing_ok=True)
             write_json(federation.folder / "started.json", {"run": token})
     began = "Started already" if going else "Started"
     say(f"{began}: {federation.terms.config.method}, {federation.terms.config.rounds} rounds, in {federation.run}")
@@ -350,24 +363,32 @@ def status(file: Path) -> None:
         file: The federation's file, FEDERATION.toml.
     """
     federation = read_federation(file)
-    state = status_of(federation).get("state", "not started")
+    told = status_of(federation)
+    state = told.get("state", "not started")
     if state == "running" and not at_work(federation):
         state = "waiting for its server" if wanted(federation) else "stopped"
+    elif state == NO_ROOM and not wanted(federation):
+        state = "stopped"
     elif state == "not started" and wanted(federation):
         state = "starting"
     folder = Folder(federation.run)
     events = folder.read_lines(folder.path / "events.jsonl")
     up = "up" if is_served(federation) else "down"
     say(f"server {up}, run {state}, round {rounds_of(federation)} of {federation.terms.config.rounds}")
+    if state in ("failed", NO_ROOM):
+        mend = f"Mend that, then `kithkin federation start {federation.path}`."
+        say(plain(f"{told.get('error')} {'Free some room: then it goes on by itself.' if state == NO_ROOM else mend}", 2000))
     last: dict[str, str] = {}
     left: dict[str, int] = {}
     for event in events:
+        if event["what"].startswith("waits:") and state != "running":
+            continue  # it did
         last[event["site"]] = f"{time.strftime('%m-%d %H:%M:%S', time.localtime(event['time']))}  {event['what']}"
         left[event["site"]] = left.get(event["site"], 0) + event["what"].startswith("is left out")
-    marks = folder.read_lines(folder.marks)
+    tests = dict(enumerate(marks[-1]["test"] if (marks := folder.read_lines(folder.marks)) else []))
     table = Table("site", "number", "test", "left out", "last heard of")
     for seat in federation.sites or [federation.seat(k) for k in range(federation.terms.places)]:
-        test = marks[-1]["test"][seat.number] if marks else None
+        test = tests.get(seat.number)  # none of a number that was given since the run began
         row = (f"{test:.3f}" if test is not None else "-", str(left.pop(seat.name, 0)), last.pop(seat.name, "never"))
         table.add_row(*(Text(plain(cell)) for cell in (seat.name, str(seat.number), *row)))  # no markup of a site's
     Console().print(table)

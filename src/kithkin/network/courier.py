@@ -1,185 +1,39 @@
-"""The server's side of the network: who is there, and how briefs reach them and replies come back."""
+"""The server's side of the network: how briefs reach sites, and replies come back."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.superlink.grid import http_grid
 from torch import Tensor
 
-import kithkin
 from kithkin import rng
-from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, Marks
 from kithkin.federation.ledger import UP
 from kithkin.methods import Method
-from kithkin.methods.base import Brief, Held, Parcel, Reply
+from kithkin.methods.base import SERVER, Brief, Held, Parcel, Reply
 from kithkin.methods.mix import Mix
 from kithkin.methods.um_plus import um_in
-from kithkin.network.terms import FederationFile, Seat, Terms, changed_at, key_digest, read_federation
+from kithkin.network.roster import FAULTS, GRACE, Roster, Say, pulled
+from kithkin.network.terms import Terms
 from kithkin.network.wire import RefusedError, Wire, count, parcel_lines, parcels_from
 from kithkin.record.audit import BINS
 from kithkin.record.pack import pack
 
 POLL = 0.2  # seconds between two looks for replies
 PATIENCE = 30.0  # seconds between two tries at most, where nobody answers
-GRACE = 10.0  # seconds that Flower keeps a message after its deadline, so that the deadline is ours to tell
-ASK_AGAIN = 300.0  # seconds until who was not let in is asked again: its operator may have mended it
-FAULTS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # of a note that is not as it should be
 
-Say = Callable[[str, str], None]
-"""Takes a site's name and what happened."""
+Content = Callable[[], RecordDict]
+"""Makes what is sent to a site, as it is sent: the models of a round, once for each site, would fill the memory."""
 
 Note = Callable[[dict[str, Any]], None]
 """Takes a line a round: who was asked, and how many seconds those who answered worked."""
-
-
-@dataclass
-class Guest:
-    """A site that is there."""
-
-    seat: Seat
-    node: int
-    sizes: dict[str, Any]
-    cold: bool  # it holds nothing of this run
-    lost: bool = False  # and did hold something
-
-
-@dataclass
-class Roster:
-    """Who is there. Sites are known by their key where there are keys, else by the number they claim."""
-
-    grid: Grid
-    terms: Terms
-    file: FederationFile | None
-    wire: Wire
-    say: Say
-    guests: dict[int, Guest] = field(default_factory=dict[int, Guest])  # by number
-    asked: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])  # message: node, until
-    shunned: dict[int, tuple[float, str]] = field(default_factory=dict[int, tuple[float, str]])  # node: until when, and why
-    known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])  # sizes of all that ever came
-    read: float | None = None  # when the file was last changed
-
-    def look(self) -> None:
-        """See who has come and who has gone; newcomers are asked who they are, and counted when they have said so."""
-        self._reread()
-        nodes = {int(n.node_id): n for n in self.grid.get_nodes()}
-        for k, guest in list(self.guests.items()):
-            if guest.node not in nodes:
-                del self.guests[k]
-                self.say(guest.seat.name, "is gone")
-        now = time.monotonic()
-        self.shunned = {node: found for node, found in self.shunned.items() if node in nodes}
-        shunned = {node for node, (until, _) in self.shunned.items() if until > now}
-        self.asked = {m: (node, until) for m, (node, until) in self.asked.items() if until > now and node in nodes}
-        busy = {guest.node for guest in self.guests.values()} | {node for node, _ in self.asked.values()}
-        for node in nodes.keys() - busy - shunned:
-            ttl = self.terms.deadline
-            content = RecordDict({"kithkin": ConfigRecord({"run": self.terms.run})})
-            (sent,) = self.grid.push_messages([Message(content, dst_node_id=node, message_type="query.hello", ttl=ttl)])
-            self.asked[sent] = (node, now + ttl)
-        for reply in pulled(self.grid, list(self.asked), now + GRACE) if self.asked else []:
-            node, _ = self.asked.pop(reply.metadata.reply_to_message_id)
-            self._greet(node, bytes(nodes[node].public_key), reply)
-
-    def _reread(self) -> None:
-        """The file may have been changed, for a site that joins or leaves."""
-        if self.file and (changed := changed_at(self.file.path)) not in (None, self.read):
-            self.read = changed
-            with suppress(KithkinError):  # `kithkin serve` tells what is wrong with it
-                self.file = read_federation(self.file.path)
-                self.shunned.clear()
-
-    def _greet(self, node: int, key: bytes, reply: Message) -> None:
-        """Let a newcomer in, if it is who it may be; its key says who that is, whatever it answers."""
-        name = "a newcomer"
-        try:
-            seat = self._keyed(key)
-            name = seat.name if seat else name
-            if reply.has_error():
-                raise RefusedError(f"It does not answer: {reply.error.reason}.", "")
-            note, _ = self.wire.open(reply.content, name, most=0)
-            if "refused" in note:
-                raise RefusedError(str(note["refused"]), "")
-            seat = seat or self._claimed(note)
-            there = self.guests.get(seat.number)
-            if there:
-                raise RefusedError(f"{seat.name!r} has number {seat.number}, which {there.seat.name!r} has.", "")
-            if note["kithkin"] != kithkin.__version__:
-                raise RefusedError(f"It has kithkin {note['kithkin']}, the server {kithkin.__version__}.", "")
-            sizes: dict[str, Any] = {size: count(note["sizes"][size]) for size in ("labelled", "unlabelled", "val", "test")}
-            sizes["label_ratio"] = sizes["labelled"] / max(1, sizes["labelled"] + sizes["unlabelled"])
-            done = None if note["round"] is None else count(note["round"])
-        except (RefusedError, *FAULTS) as e:
-            why = e.problem if isinstance(e, RefusedError) else f"Its greeting is not as it should be ({e!r})."
-            _, told = self.shunned.get(node, (0.0, ""))
-            self.shunned[node] = time.monotonic() + ASK_AGAIN, why
-            if why != told:
-                self.say(name, f"is not let in: {why}")
-            return
-        self.shunned.pop(node, None)
-        self.guests[seat.number] = Guest(seat, node, sizes, cold=done is None)
-        self.known[seat.number] = sizes
-        self.say(seat.name, "is here" + ("" if done is None else f", and has done round {done}"))
-
-    def _keyed(self, key: bytes) -> Seat | None:
-        """Whose key it is, where the file has keys."""
-        keyed = {key_digest(s.key): s for s in (self.file.sites if self.file else ()) if s.key}
-        seat = keyed.get(key_digest(ssh_form(key))) if keyed else None
-        if keyed and seat is None:
-            raise RefusedError("A key that is registered, but not in the federation's file.", "")
-        return seat
-
-    def _claimed(self, note: Mapping[str, Any]) -> Seat:
-        """Who it says it is, where nothing can prove it."""
-        number = note.get("number")
-        if not isinstance(number, int) or not 0 <= number < self.terms.places:
-            raise RefusedError(f"{note.get('name')!r} has number {number}; there are {self.terms.places} places.", "")
-        return Seat(number, str(note.get("name"))[:64])
-
-
-def pulled(grid: Grid, messages: list[str], until: float) -> list[Message]:
-    """The replies that are there. For the rest of one whose sender was cut off, Flower would wait beyond all others' time.
-
-    What is no message, or answers what nobody asked, would end the run; left away here, Flower itself calls the answer
-    unavailable at the next look, and so its sender is named.
-    """
-    flower: Any = http_grid
-    whole, inflate = flower.pull_objects, flower.inflate_object_from_contents
-
-    def in_time(*args: Any, **more: Any) -> dict[str, bytes]:
-        return whole(*args, **more, max_time=max(0.0, until - time.monotonic()), backoff_cap=1.0)
-
-    def read(*args: Any) -> Any:
-        with suppress(Exception):  # whatever a hostile message makes Flower raise
-            found = inflate(*args)
-            if isinstance(found, Message):
-                return found
-        return SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=None))
-
-    flower.pull_objects, flower.inflate_object_from_contents = in_time, read
-    try:
-        return [reply for reply in grid.pull_messages(messages) if reply.metadata.reply_to_message_id in messages]
-    finally:
-        flower.pull_objects, flower.inflate_object_from_contents = whole, inflate
-
-
-def ssh_form(key: bytes) -> str:
-    """A public key as the federation's file has it."""
-    from cryptography.hazmat.primitives import serialization
-
-    if not key:
-        return ""
-    public = serialization.load_pem_public_key(key)
-    return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
 
 class FlowerCourier:
@@ -196,6 +50,7 @@ class FlowerCourier:
         self.counts: dict[int, dict[str, Any]] = {}  # pseudo labels of the last round
         self.seconds: dict[int, float] = {}  # that the sites worked in the last round
         self.left_out: dict[int, tuple[int, str]] = {}  # who was, of which round and why, and has not answered since
+        self.called: dict[int, dict[int, int]] = {}  # whom each site may have in its list, by what it calls them
         self.lost: dict[int, Parcel] = {}  # own models of sites that came back without theirs
         self.ledger = Ledger()
 
@@ -222,11 +77,13 @@ class FlowerCourier:
         return min(2 * pause, PATIENCE)
 
     def _visit(self, method: Method, briefs: Mapping[int, Brief], t: int) -> dict[int, Reply]:
-        contents: dict[int, RecordDict] = {}
+        contents: dict[int, Content] = {}
         for k, brief in briefs.items():
             parcels = [*brief.parcels, *([self.lost[k]] if k in self.lost else [])]
-            note = {"train": brief.train, "parcels": parcel_lines(parcels, self.names(k))}
-            contents[k] = self.wire.seal(self._head(k, t) | note, [(p.w, p.size) for p in parcels])
+            called = {k: k} | {p.client: self.alias(k, p.client) for p in parcels if p.client != SERVER}
+            self.called.setdefault(k, {}).update((alias, j) for j, alias in called.items())
+            note = {"train": brief.train, "parcels": parcel_lines(parcels, called)}
+            contents[k] = partial(self.wire.seal, self._head(k, t) | note, [(p.w, p.size) for p in parcels])
             self.ledger = self.ledger.count(parcels, self.wire.bytes)
         self.counts, self.seconds = {}, {}
         replies: dict[int, Reply] = {}
@@ -237,6 +94,8 @@ class FlowerCourier:
             except RefusedError as e:
                 self._leave_out(k, t, e.problem)
                 continue
+            held = {h.client for h in replies[k].holds}
+            self.called[k] = {alias: j for alias, j in self.called[k].items() if j in held}
             if self.left_out.pop(k, None):
                 self.say(self.name(k), f"is back in round {t}")
             self.roster.guests[k].cold = self.roster.guests[k].lost = False
@@ -257,7 +116,7 @@ class FlowerCourier:
         """A site's answer, if it is one: its own model and its own list, nothing else."""
         name = self.name(k)
         parcels = parcels_from(note.get("parcels"), models, name)
-        back = {alias: j for j, alias in self.names(k).items()}
+        back = partial(self.meant, k)
         sizes = self.roster.guests[k].sizes
         try:
             if (note["client"], note["round"]) != (k, t):
@@ -271,7 +130,7 @@ class FlowerCourier:
             examples = count(note["examples"])
             if examples > sizes["labelled"] + sizes["unlabelled"]:
                 raise ValueError(f"it has learnt from {examples} pictures, more than it said it has")
-            holds = tuple(Held(back[h], count(version), float(relation)) for h, version, relation in note["holds"])
+            holds = tuple(Held(back(h), count(version), float(relation)) for h, version, relation in note["holds"])
             if len({h.client for h in holds}) < len(holds):
                 raise ValueError("it holds a helper twice")
             seconds = float(note["seconds"])
@@ -286,11 +145,11 @@ class FlowerCourier:
             self.say(name, f"had done round {t} before, and sent what it had")
         return Reply(None, parcels, examples, holds)
 
-    def _counts(self, audit: Mapping[str, Any], back: Mapping[int, int], most: int) -> dict[str, Any]:
+    def _counts(self, audit: Mapping[str, Any], back: Callable[[int], int], most: int) -> dict[str, Any]:
         """What a site tells of its pseudo labels, `most` of them, if it can be."""
         counts = {name: count(audit[name]) for name in ("asked", "taken", "wrong")}
         tables = {name: [[count(n) for n in row] for row in audit[name]] for name in ("by_class", "by_entropy")}
-        helpers = {str(back[int(j)]): [count(n) for n in row] for j, row in audit["by_helper"].items()}
+        helpers = {str(back(int(j))): [count(n) for n in row] for j, row in audit["by_helper"].items()}
         rows = [*tables["by_class"], *tables["by_entropy"], *helpers.values()]
         if not counts["wrong"] <= counts["taken"] <= counts["asked"] <= most or any(wrong > n for n, wrong in rows):
             raise ValueError("its counts of labels cannot be")
@@ -311,9 +170,9 @@ class FlowerCourier:
         while True:
             guests = self.roster.guests
             able = [k for k, guest in guests.items() if not guest.lost] or list(guests)
-            content = {k: self.wire.seal(self._head(k, round) | {"shown": shown}, models) for k in able}
-            self.ledger = self.ledger.add({"exam": size * len(content)} if size else {})
-            for k, (note, _) in self.ask("evaluate.exam", content, round, 0).items():
+            contents = {k: partial(self.wire.seal, self._head(k, round) | {"shown": shown}, models) for k in able}
+            self.ledger = self.ledger.add({"exam": size * len(contents)} if size else {})
+            for k, (note, _) in self.ask("evaluate.exam", contents, round, 0).items():
                 for name, values in (("val", marks.val), ("test", marks.test)):
                     mark = note.get(name)
                     if isinstance(mark, int | float) and 0 <= mark <= 1:
@@ -323,14 +182,14 @@ class FlowerCourier:
             pause = self._wait(pause)  # a round that nobody examines cannot be recorded
 
     def ask(
-        self, kind: str, contents: Mapping[int, RecordDict], round: int, most: int
+        self, kind: str, contents: Mapping[int, Content], round: int, most: int
     ) -> dict[int, tuple[dict[str, Any], list[Tensor]]]:
         """Send, and wait until all have answered, with `most` models each, or the time is up. A later answer is not read."""
         ttl = self.terms.deadline
         waiting: dict[str, int] = {}
         for k, content in contents.items():
             node = self.roster.guests[k].node
-            message = Message(content, dst_node_id=node, message_type=kind, ttl=ttl + GRACE, group_id=str(round))
+            message = Message(content(), dst_node_id=node, message_type=kind, ttl=ttl + GRACE, group_id=str(round))
             (sent,) = self.grid.push_messages([message])
             waiting[sent] = k
         answers: dict[int, tuple[dict[str, Any], list[Tensor]]] = {}
@@ -361,12 +220,16 @@ class FlowerCourier:
         guest = self.roster.guests.get(k)
         return guest.seat.name if guest else f"site {k}"
 
-    def names(self, k: int) -> dict[int, int]:
-        """What site k calls the others: itself by its number, everyone else by a number that only the server can undo."""
-        others = range(self.terms.places)
-        if not self.terms.aliases:
-            return {j: j for j in others}
-        return {j: j if j == k else 2**32 + rng.key(self.secret, k, j) % 2**48 for j in others}
+    def alias(self, k: int, j: int) -> int:
+        """What site k calls site j: itself by its number, everyone else by a number that only the server can undo."""
+        return j if j == k or not self.terms.aliases else 2**32 + rng.key(self.secret, k, j) % 2**48
+
+    def meant(self, k: int, alias: int) -> int:
+        """Whom site k calls so: one whose model it got, or any of all, where that was before this server app began."""
+        called = self.called[k]
+        if alias not in called:
+            called |= {self.alias(k, j): j for j in range(self.terms.places)}
+        return called[alias]
 
     def bill(self) -> dict[str, int]:
         moved, self.ledger = self.ledger.moved, Ledger()

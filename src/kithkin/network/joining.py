@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,6 +19,7 @@ from kithkin.network.programs import alone, private, say, until_stopped
 from kithkin.own import expanded
 
 REFUSED = b"Exit Code: 305"  # what a SuperNode says that the server does not let in; as a process it ends with 1, as ever
+DISTRUSTED = re.compile(rb"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (.*?)\.? \(_ssl")  # and why
 PATIENCE = 90  # seconds that a server may still take a killed site for alive
 
 
@@ -105,7 +107,7 @@ def site_join(folder: Path, server: str = "", ca: str = "", insecure: bool = Fal
 
 
 def _join(folder: Path, papers: Papers, insecure: bool) -> None:
-    refused = time.monotonic() + PATIENCE
+    refused, again = time.monotonic() + PATIENCE, False
     while True:
         if not insecure:
             check_site_key(folder / "site.key")  # Flower would end with code 302, for ever
@@ -122,13 +124,18 @@ def _join(folder: Path, papers: Papers, insecure: bool) -> None:
             unsigned = node.poll() == 0  # as it ends by itself where the server finds a signature too old, or of the future
         with (folder / "site.log").open("rb") as log:
             log.seek(before)
-            refusal = REFUSED in log.read()
+            told = log.read()
         known = (folder / "state").exists()  # let in before: the server may still take one that was killed for alive
-        if refusal and (time.monotonic() > refused or not known):
-            raise KithkinError(
-                f"{papers.server} does not let {papers.name} in.",
-                f"Is {papers.ca or 'ca.crt'} its CA, is the public key in its file, and used by no other site?",
-            )
+        distrust = DISTRUSTED.search(told)
+        patient = again if distrust else known  # of a server that was trusted: its certificate may be being renewed
+        if REFUSED in told and (time.monotonic() > refused or not patient):
+            if distrust:
+                problem = f"{papers.ca} does not vouch for {papers.server} ({distrust[1].decode(errors='replace')})."
+                remedy = "Are --server and --ca what the federation's operator sent, and is this machine's clock right?"
+                raise KithkinError(problem, remedy)
+            remedy = "Is the public key in its file, and used by no other site?"
+            raise KithkinError(f"{papers.server} does not let {papers.name} in.", remedy)
+        again = True
         clock = "; is this machine's clock right?" if unsigned else ""
         say(f"{papers.name} lost its programs (codes {node.returncode}, {hands.returncode}){clock}; once more in 5 s")
         if time.monotonic() - began > PATIENCE:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FILE = "KITHKIN_FEDERATION"  # names the federation's file to the server app; sites need not know it
 FOLDER = "KITHKIN_FEDERATION_FOLDER"  # that of the server that is up, whatever the file says by now
+NO_ROOM = "waiting for room"  # the state of a run whose server's disk is full: it goes on by itself when it is not any more
 LETTING_GO = 5.0  # seconds that a server which was killed a moment ago may still hold its port
 ANSI_COLOURS = re.compile("\x1b\\[[0-9;]*m")
 LINK = "kithkin"  # what Flower's command line calls the server

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
 from kithkin.config import RunConfig, some
-from kithkin.disk import disk_errors, write_json
+from kithkin.disk import disk_errors, is_full, write_json
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World, cohort
 from kithkin.methods import Method
@@ -26,8 +26,9 @@ from kithkin.methods.base import Labels, Parcel
 from kithkin.methods.fedavg import Global
 from kithkin.methods.um import Newest, Pool
 from kithkin.methods.um_plus import Commons, pool_in
-from kithkin.network.courier import FlowerCourier, Roster, added, without_list
-from kithkin.network.programs import FILE, FOLDER, plain
+from kithkin.network.courier import FlowerCourier, added, without_list
+from kithkin.network.programs import FILE, FOLDER, NO_ROOM, plain
+from kithkin.network.roster import Roster
 from kithkin.network.terms import FederationFile, Terms, craft_of, read_federation, terms_from
 from kithkin.network.wire import Wire
 from kithkin.processes import die_with_parent, this_process
@@ -78,6 +79,8 @@ class Company:
                 told = True
             time.sleep(LOOK)
             roster.look()
+        if told:
+            self.courier.say("the server", f"goes on: {len(roster.guests)} sites are here")
         kept = json.loads(self.kept.read_text())
         if kept["sites"] != (sites := {str(k): sizes for k, sizes in roster.known.items()}):
             with disk_errors(self.kept, "Free some room."):
@@ -200,8 +203,7 @@ def serve(
         if world is None:
             world = World(start, craft.method.open(terms.places, craft.w0), (None,) * terms.places, Ledger())
         log.mend(world.round)
-        if world.round > start:
-            log.say("the server", f"goes on after round {world.round}")
+        log.say("the server", f"goes on after round {world.round}" if world.round > start else "begins")
         result = go_on(company, folder, world, display)
         log.say("the server", "is done")
         return result
@@ -211,7 +213,8 @@ def serve(
 def alone_in(folder: Path) -> Generator[None, None, None]:
     """One server app at a time: after a kill the new one waits until the old one is really gone."""
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
@@ -232,5 +235,6 @@ def main(grid: Grid, context: Context) -> None:
         serve(grid, terms, folder, file, Lines(""))
         write_json(status, this_process() | {"state": "finished"})
     except KithkinError as e:
-        write_json(status, this_process() | {"state": "failed", "error": str(e)})
+        state, error = (NO_ROOM, e.problem) if is_full(e) else ("failed", str(e))
+        write_json(status, this_process() | {"state": state, "error": error})
         raise

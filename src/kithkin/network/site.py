@@ -26,7 +26,7 @@ from kithkin.compute import Compute, choose, one_thread, together
 from kithkin.config import RunConfig, as_json
 from kithkin.data import Dataset, deal, load
 from kithkin.data.own import read_unlabelled
-from kithkin.disk import disk_errors, reason, write_json, write_text
+from kithkin.disk import behind, disk_errors, reason, write_json, write_text
 from kithkin.errors import KithkinError
 from kithkin.federation import Exam, Ledger, World, sit
 from kithkin.methods import STATES, Client
@@ -286,9 +286,7 @@ class Site:
             with disk_errors(self.state, remedy):
                 yield
         except KithkinError as e:
-            cause = e.__cause__
-            while cause and not isinstance(cause, OSError):
-                cause = cause.__cause__
+            cause = behind(e)
             if not cause:
                 raise
             why = reason(cause) if cause.errno else type(cause).__name__  # without a number its text may have a path
@@ -302,7 +300,8 @@ class Site:
             lock = (self.state / ".lock").open("w")
         with lock:
             came = time.monotonic()
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if time.monotonic() - came > self.terms.deadline:
                 raise RefusedError(f"{self.name} was still at what it was asked before.", "Nobody waits for this any more.")
             for draft in self.state.glob(".*.draft"):  # of one that was killed

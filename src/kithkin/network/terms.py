@@ -209,7 +209,7 @@ def read_federation(path: Path) -> FederationFile:
                 raise KithkinError(f"{path} says {name} = {getattr(written, name)!r}.", "Write it as a list, in [ ].")
         seats = _seats(path, written)
         terms = _terms(written, len(seats), given)
-    except (TypeError, AttributeError, ValueError) as e:
+    except (TypeError, AttributeError, ValueError, OverflowError) as e:
         raise KithkinError(f"{path} is not as it should be ({e}).", "docs/deploy.md shows a whole file.") from None
     for seat in seats:
         if not 0 <= seat.number < terms.places:
