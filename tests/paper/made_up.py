@@ -31,6 +31,7 @@ def record(
         "best_val": test,
         "best_test": test + 0.1,
         "final_test_var": 0.02,
+        "test_var_at_best_val": 0.03,
         "final_pseudo_error": 0.25,
         "final_pseudo_coverage": 0.5,
         "seconds": 0.1,

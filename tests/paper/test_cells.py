@@ -288,6 +288,17 @@ def test_the_claim_of_a_process_whose_number_another_has_is_taken_over(tmp_path:
         assert not mine
 
 
+def test_the_claim_of_a_process_in_another_container_is_kept(tmp_path: Path):
+    """Its number says nothing here, though its host has the same name."""
+    lock = tmp_path / "x.lock"
+    claim(lock, pid=dead_process(), born="1", within="pid:[1]")
+    with claimed(lock) as mine:
+        assert not mine
+    claim(lock, **{**processes.this_process(), "pid": dead_process()})
+    with claimed(lock) as mine:
+        assert mine
+
+
 def test_a_cell_that_was_begun_is_gone_on_with_though_a_whole_one_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     put(cell(alpha=5.0), tmp_path)  # took 60 seconds
     (tmp_path / ".running" / cell().key).mkdir(parents=True)

@@ -80,7 +80,7 @@ def test_the_list_tells_names_places_and_counts(kith: Any, tmp_path: Path, monke
         lines = {name: line for line in out.splitlines() for name in RECIPES if line.startswith(f" {name} ")}
         assert lines.keys() == RECIPES.keys()
         rows = {name: re.split(r"  +", line.strip()) for name, line in lines.items()}
-        assert rows["sample-rate"][1:5] == ["Table V", "0 of 5", "1 + 0 of 5", "0 + 0 of 100"]
+        assert rows["sample-rate"][1:5] == ["Table V", "0 of 10", "1 + 0 of 10", "0 + 0 of 200"]
         assert rows["tuning"][2:5] == ["0 of 312", "1 of 155", "the same"]  # one rate is no neighbour of the one that is there
         assert [row[-1] == RECIPES[name].title for name, row in rows.items()] == [columns == 150] * len(rows)
 
@@ -94,7 +94,7 @@ def test_a_report_of_what_is_there_counts_it_and_names_what_is_not(kith: Any, tm
     assert f"results/{second.file} is no finished cell" in err
     report = (tmp_path / "here/all.md").read_text()
     assert "|  | short | there |\n" in report
-    assert "(`sample-rate`) | [1 of 5](#sample-rate-short) | Table V |" in report
+    assert "(`sample-rate`) | [1 of 10](#sample-rate-short) | Table V |" in report
     assert "*short*: with fewer rounds." in report
     assert "*small*" not in report
     assert '(Table V), short <a id="sample-rate-short"></a>' in report
@@ -120,6 +120,7 @@ def test_every_seed_that_is_there_is_drawn_unless_so_many_are_asked_for(kith: An
 
 
 def test_a_report_of_nothing_says_so(kith: Any, tmp_path: Path):
+    (tmp_path / "results").mkdir()
     assert kith("report")[0] == 0
     assert "0 finished runs" in (tmp_path / "results/report.md").read_text()
 
@@ -197,8 +198,12 @@ MISTAKES = [
     ("fashion-mnist --alphas 3", "Unknown alpha of this table '3'", "Known: 0.5, 1, 10, 5"),
     ("costs --scale smoke --device banana", "no device 'banana'", "--device auto"),
     ("costs --scale smoke --results file", "Cannot write file", "another --results"),
+    ("report", "There is no folder results.", "Give the --results of finished runs."),
+    ("report --results misspelt", "There is no folder misspelt.", "Give the --results of finished runs."),
+    ("list --results misspelt", "There is no folder misspelt.", "Give the --results of finished runs."),
+    ("costs --budget 0 --results misspelt", "There is no folder misspelt.", "Give the --results of finished runs."),
     ("costs --budget 0 --out file/x", "Cannot write", "another --out"),
-    ("report --out file/x.md", "Cannot write", "another --out"),
+    ("report --results bad --out file/x.md", "Cannot write", "another --out"),
     ("costs --scale short --results bad", "is no finished cell", "Move it away or delete it."),
 ]
 
@@ -213,6 +218,7 @@ def test_a_mistake_ends_with_one_line_a_remedy_and_code_2(kith: Any, tmp_path: P
     assert remedy in err
     assert "Traceback" not in err
     assert (tmp_path / "file").read_text() == "mine"
+    assert not (tmp_path / "misspelt").exists()
 
 
 def test_what_is_written_is_json_that_others_read(tmp_path: Path):

@@ -74,6 +74,6 @@ def test_every_published_place_has_a_cell(name: str):
 
     places = {(cell.row, cell.column) for cell in RECIPES[name].plan(Plan("paper", "paper", 1))}
     if name in ("refresh-period", "sample-rate"):
-        assert [column for _, column in sorted(places)] == PUBLISHED[name]["columns"]
+        assert sorted(column for row, column in places if row == "um") == PUBLISHED[name]["columns"]
     else:
         assert places >= {(row, column) for row in PUBLISHED[name]["rows"] for column in PUBLISHED[name]["columns"]}

@@ -61,6 +61,21 @@ def test_the_best_that_does_not_know_all_labels_is_bold_and_said_to_be_ahead(tmp
     assert leaders(grid, 5.0) == ""
 
 
+def test_methods_are_ranked_over_the_seeds_that_all_of_them_have(tmp_path: Path):
+    """A third seed with an easy split lifts um above fixavg, which was not run with it."""
+    tests = {("um", 0): 0.6, ("um", 1): 0.6, ("um", 2): 0.9, ("fixavg", 0): 0.65, ("fixavg", 1): 0.65, ("fedper", 1): 0.5}
+    plan = replace(PLAN, seeds=3)
+    cells = {(c.row, c.config.seed): c for c in RECIPES["fashion-mnist"].plan(plan) if c.column == 0.5}
+    for place, test in tests.items():
+        put(cells[place], tmp_path, test=test)
+    grid = gather(RECIPES["fashion-mnist"].plan(plan), tmp_path)
+    assert leaders(grid, 0.5) == "**fixavg&nbsp;65.0**, um&nbsp;60.0, fedper&nbsp;50.0"
+    assert row(text_of("fashion-mnist", tmp_path, plan), "um")[0] == "70.0 ± 17.3 (n 3)", "a place has all of its seeds"
+    put(cells["local", 2], tmp_path, test=0.4)
+    grid = gather(RECIPES["fashion-mnist"].plan(plan), tmp_path)
+    assert leaders(grid, 0.5) == "**um&nbsp;70.0** (0% harmed), fixavg&nbsp;65.0, fedper&nbsp;50.0", "no seed is everybody's"
+
+
 def test_columns_of_ours_the_papers_and_the_difference_belong_together_on_the_page():
     alike, other = (
         table([head, *heads_beside("α = 1"), *more], [["um"] * (4 + len(more))]) for head, more in (("", []), ("ν", ["GB"]))
@@ -197,7 +212,7 @@ def test_every_part_of_um_plus_is_taken_away_by_itself(tmp_path: Path):
     assert changed.pop("um-plus") == set()
     assert all(len(names) <= 1 for names in changed.values())
     put(cells[2], tmp_path, test=0.75)
-    assert row(text_of("parts", tmp_path), "no helpers")[4:] == ["75.0 (n 1)", "0.0200 (n 1)", "25.0 (n 1)", "50.0 (n 1)"]
+    assert row(text_of("parts", tmp_path), "no helpers")[4:] == ["75.0 (n 1)", "0.0300 (n 1)", "25.0 (n 1)", "50.0 (n 1)"]
 
 
 def test_the_tuned_rate_is_the_data_sets_usual_one_unless_a_methods_own_is_known(monkeypatch: pytest.MonkeyPatch):
@@ -253,19 +268,60 @@ def test_an_empty_table_is_blank_and_says_so(tmp_path: Path):
 
 
 def test_costs_are_shares_of_the_most_expensive(tmp_path: Path):
-    assert [c.column for c in RECIPES["refresh-period"].plan(PLAN)] == [10, 1, 5, 15, 20], "first what other tables need"
+    columns = [(c.row, c.column) for c in RECIPES["refresh-period"].plan(PLAN)]
+    assert columns[:5] == [("um", nu) for nu in (10, 1, 5, 15, 20)], "first what other tables need"
+    assert columns[5:] == [("um-plus", nu) for nu in (10, 1, 5, 15, 20)]
     for cell in RECIPES["refresh-period"].plan(PLAN):
-        if cell.column in (1, 20):
+        if cell.row == "um" and cell.column in (1, 20):
             put(cell, tmp_path, moved=4_000_000 if cell.column == 1 else 1_000_000)
     text = text_of("refresh-period", tmp_path)
     assert "Test accuracy at the round of best mean validation accuracy; cost: bytes moved" in text
-    assert row(text, "20")[4:] == ["25.0 (n 1)", "12.00", "+13.0"]
-    assert row(text, "5")[4:] == ["", "26.00", ""]
+    assert row(text, "um | 20")[5:] == ["25.0 (n 1)", "12.00", "+13.0"]
+    assert row(text, "um | 5")[5:] == ["", "26.00", ""]
+    assert "| um-plus |" not in text, "nothing was run with it"
+
+
+def test_the_sweeps_take_um_plus_beside_um(tmp_path: Path):
+    for name in ("refresh-period", "sample-rate", "search-rounds", "list-length"):
+        cells = RECIPES[name].plan(PLAN)
+        assert {c.config.method for c in cells} == {"um", "um-plus"}
+        varied = {(c.config.method, c.config.data, c.config.alpha, c.column) for c in cells}
+        assert len(varied) == len({c.key for c in cells}) == len(cells), name
+    for cell in RECIPES["refresh-period"].plan(PLAN):
+        if cell.row == "um-plus" and cell.column in (1, 20):
+            put(cell, tmp_path, test=0.9, moved=8_000_000 if cell.column == 1 else 2_000_000)
+    text = text_of("refresh-period", tmp_path)
+    assert row(text, "um-plus | 20") == ["20", "90.0 (n 1)", "", "", "100.0 (n 1)", "25.0 (n 1)", "", ""], "of its own bytes"
+    assert row(text, "um | 20") == ["20", "", "73.21", "", "", "", "12.00", ""]
+
+
+def test_figures_of_sweeps_tell_both_methods_apart(tmp_path: Path):
+    for name in ("search-rounds", "list-length"):
+        for cell in RECIPES[name].plan(PLAN):
+            put(cell, tmp_path, test=0.9 if cell.config.method == "um-plus" else 0.7)
+    (search,), (length,) = pictures("search-rounds", tmp_path), pictures("list-length", tmp_path)
+    for axes in search.figure.axes[:2]:
+        assert {line.get_label(): set(line.get_ydata()) for line in axes.lines} == {"um": {70.0}, "um-plus": {90.0}}
+    for axes in length.figure.axes:
+        assert {(line.get_label().split(",")[0], line.get_linestyle()) for line in axes.lines} == {
+            ("um", "-"),
+            ("um-plus", "--"),
+        }
+        assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == len(axes.lines) == 8
+    assert row(text_of("list-length", tmp_path), "cifar-10 | um-plus | 5")[2:] == ["90.0 (n 1)"] * 5
 
 
 def test_without_its_measure_a_cost_is_blank(tmp_path: Path):
     put(some("sample-rate", lambda c: c.column == 0.1), tmp_path)
-    assert row(text_of("sample-rate", tmp_path), "0.1") == ["50.0 (n 1)", "79.00", "-29.0", "60.0 (n 1)", "", "10.70", ""]
+    assert row(text_of("sample-rate", tmp_path), "um | 0.1")[1:] == [
+        "50.0 (n 1)",
+        "79.00",
+        "-29.0",
+        "60.0 (n 1)",
+        "",
+        "10.70",
+        "",
+    ]
 
 
 def test_formulas_stand_beside_bytes(tmp_path: Path):
@@ -323,7 +379,7 @@ def test_a_figure_names_what_it_lacks_of_its_own_data_set(tmp_path: Path):
     fashion, cifar = pictures("curves", tmp_path)
     assert "Lacks" not in fashion.caption
     assert cifar.caption.endswith(f"Lacks 2 of {4 * len(ALL)} cells: local at α = 5; um at α = 1.")
-    assert "Lacks 4 of 5 cells: um at ν = 1; um at ν = 5; um at ν = 15" in text_of("refresh-period", tmp_path)
+    assert "Lacks 8 of 10 cells: um at ν = 1; um at ν = 5; um at ν = 15" in text_of("refresh-period", tmp_path)
 
 
 def test_curves_of_all_alphas_have_one_height_and_the_words_on_their_lines_are_true(tmp_path: Path):
@@ -353,7 +409,7 @@ def test_a_line_of_fairness_breaks_where_an_alpha_was_not_run(tmp_path: Path):
 
 
 def test_a_share_of_what_was_not_run_says_so(tmp_path: Path):
-    put(some("search-rounds", lambda c: c.row == "cifar-10" and c.column == 30), tmp_path)
+    put(some("search-rounds", lambda c: c.row == ("cifar-10", "um") and c.column == 30), tmp_path)
     (picture,) = pictures("search-rounds", tmp_path)
     png(picture.figure)
     said = [[text.get_text() for text in axes.texts] for axes in picture.figure.axes]
@@ -393,7 +449,7 @@ def test_one_curve_alone_has_no_panel_beside_those_that_compare(tmp_path: Path):
 
 
 def test_a_sweep_has_a_tick_for_every_value_and_says_where_nothing_was_run(tmp_path: Path):
-    put(some("list-length", lambda c: c.row == ("fashion-mnist", 0.5) and c.column == 5), tmp_path)
+    put(some("list-length", lambda c: c.row == ("fashion-mnist", "um", 0.5) and c.column == 5), tmp_path)
     (picture,) = pictures("list-length", tmp_path)
     png(picture.figure)
     ran, empty = picture.figure.axes

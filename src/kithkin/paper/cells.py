@@ -36,7 +36,7 @@ NAMED = ("method", "data", "clients", "alpha", "label_ratio", "rounds", "sample_
 NAMED += ("width", "seed", "eval_every", "precision")  # with those above: what of a config changes a run's numbers
 ELSEWHERE = (*WHERE, "preset", "data_folder", "save_models", "checkpoint_every")  # and what does not
 RENEWAL = 60  # seconds between two signs of life of a claim
-SILENCE = 1800  # seconds after which a claim made on another machine, and not renewed, is void
+SILENCE = 1800  # seconds after which a claim made on another machine or in another container, and not renewed, is void
 
 Record = dict[str, Any]
 
@@ -300,7 +300,10 @@ def as_text(record: Record) -> str:
 
 @contextmanager
 def claimed(lock: Path) -> Generator[bool, None, None]:
-    """Whether the cell is ours to run. A claim names its process; that of a dead one is taken over."""
+    """Whether the cell is ours to run. A claim names its process; that of a dead one is taken over.
+
+    Of one elsewhere, be it in another container, that cannot be asked: its claim stands for as long as it is renewed.
+    """
     owner = {"host": socket.gethostname(), **this_process()}
     with disk_errors(lock, "Give another --results."), (lock.parent / "guard").open("a") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # the system lets go of it if we die
@@ -323,7 +326,7 @@ def _held(lock: Path, asking: dict[str, Any]) -> bool:
         return False
     try:
         owner = json.loads(text)
-        if owner["host"] == asking["host"]:
+        if owner["host"] == asking["host"] and owner.get("within", asking["within"]) == asking["within"]:
             return owner != asking and is_alive(owner)
     except (ValueError, KeyError, TypeError):
         pass

@@ -42,6 +42,8 @@ def list_recipes(results: Path = RESULTS) -> None:
     Args:
         results: Folder of the finished cells.
     """
+    if results != RESULTS:  # which nobody misspells
+        _must_be_there(results)
     console = Console()
     title = "Runs that are there: at the paper's learning rate + at the tuned one, of so many"
     screen = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -84,6 +86,8 @@ def regenerating(name: str) -> Callable[..., None]:
             raise bad("seeds", seeds, "must be 1 or more")
         if budget is not None and not budget >= 0:
             raise bad("budget", budget, "must be 0 or more")
+        if budget == 0 and results != RESULTS:
+            _must_be_there(results)
         plan = Plan(scale, lr, SEEDS[scale] if seeds is None else seeds)
         wanted_by = {each: recipe_of(each).plan(plan) for each in (RECIPES if name == ALL else (name,))}
         cells = sorted(chain.from_iterable(wanted_by.values()), key=lambda cell: cell.config.seed)
@@ -156,6 +160,11 @@ def _needless(tuning: Sequence[Cell], plan: Plan, results: Path, cell: Cell) -> 
     return cell.file in {c.file for c in rivals} - {c.file for c in wanted}
 
 
+def _must_be_there(results: Path) -> None:
+    if not results.is_dir():
+        raise KithkinError(f"There is no folder {results}.", "Give the --results of finished runs.")
+
+
 def _tell(problems: Iterable[str]) -> None:
     for problem in problems:
         print(f"skipped: {problem}", file=sys.stderr)
@@ -170,7 +179,8 @@ def _ahead(compared: dict[str, Grid]) -> list[str]:
         return []
     words = (
         "Test accuracy (%) at the round of best mean validation accuracy, of the best three that were run and do not know all "
-        "labels; *harmed*: clients of the first that end more than 3 points below their own `local` model."
+        "labels, over the seeds that all of these have; *harmed*: clients of the first that end more than 3 points below their "
+        "own `local` model."
     )
     lines = [[name, *(texts[i] for i in shown)] for name, texts in told.items() if any(texts)]
     return ["## Who is ahead", table(["", *(f"α = {alphas[i]:g}" for i in shown)], lines), words, "## What there is"]
@@ -184,6 +194,7 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
         results: Folder of the finished cells.
         scale: Only this scale; left out, all but smoke.
     """
+    _must_be_there(results)
     _tell(strangers(results))
     scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "short", "small")
     plans = [Plan(s, r, MOST_SEEDS) for s in scales for r in get_args(Rate)]

@@ -33,7 +33,7 @@ from kithkin.paper.drawing import (
     write_on,
 )
 from kithkin.paper.measures import TERMS, at_best, finals, harmed_share, label_error, moved, variance
-from kithkin.paper.plan import ALL, MAIN, MEDICAL, Plan
+from kithkin.paper.plan import ALL, LISTED, MAIN, MEDICAL, Plan
 
 SHORT_NAMES = {
     "pathmnist": ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM"),
@@ -113,54 +113,65 @@ def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:
 
 
 # Figs. 7 and 10: how long to search, and how many helpers
+def shown_of(grid: Grid) -> list[Any]:
+    """A sweep's rows (data set, method, ...): all of the paper's method, of ours those that were run."""
+    found = {row for row, _ in grid.found}
+    return sorted((row for row in grid.rows if "um" in row or row in found), key=lambda row: MAIN.index(row[0]))
+
+
 def search_cells(plan: Plan) -> Iterator[Cell]:
     n = plan.rounds("fashion-mnist")
-    for F in sorted({*(F for F in (5, 15, 30, 60, 100) if n > F), n // 2, n}, key=lambda F: (F not in (30, n), F)):
-        for data in MAIN:
-            yield from plan.cells(data, F, data, "um", 0.5, search_rounds=F)
+    for method in LISTED:
+        for F in sorted({*(F for F in (5, 15, 30, 60, 100) if n > F), n // 2, n}, key=lambda F: (F not in (30, n), F)):
+            for data in MAIN:
+                yield from plan.cells((data, method), F, data, method, 0.5, search_rounds=F)
 
 
 def search_draw(grid: Grid, plan: Plan) -> list[Block]:
     F_all = sorted(grid.columns)
     figure, panels = sheet(2, len(MAIN), "Rounds of search F: accuracy and cost", (3.6, 2.1))
     lines: list[list[str]] = []
-    for i, data in enumerate(MAIN):
-        accuracy = {F: measured(grid, data, F, at_best) for F in F_all}
-        whole = measured(grid, data, F_all[-1], moved)
-        cost = {F: [100 * b / fmean(whole) for b in measured(grid, data, F, moved)] if whole else [] for F in F_all}
-        for axes, values, y in zip(panels[:, i], (accuracy, cost), ("test accuracy (%)", "bytes moved (%)"), strict=True):
+    for data, method in shown_of(grid):
+        upper, lower = panels[:, MAIN.index(data)]
+        accuracy = {F: measured(grid, (data, method), F, at_best) for F in F_all}
+        whole = measured(grid, (data, method), F_all[-1], moved)
+        cost = {F: [100 * b / fmean(whole) for b in measured(grid, (data, method), F, moved)] if whole else [] for F in F_all}
+        for axes, values, y in ((upper, accuracy, "test accuracy (%)"), (lower, cost, "bytes moved (%)")):
             write_on(axes, data, "F", y)
-            draw_means(axes, values, color=COLOURS[0], marker="o")
-        if any(accuracy.values()) and not whole:
-            say(panels[1, i], f"a share of that with F = {F_all[-1]},\nwhich was not run yet")
-        lines += [[data, str(F), here(accuracy[F]), here(cost[F])] for F in F_all]
+            draw_means(axes, values, marker="o", label=method, **{**LINES[method], "linewidth": 1.5})
+        if any(accuracy.values()) and not lower.has_data() and not lower.texts:
+            say(lower, f"a share of that with F = {F_all[-1]},\nwhich was not run yet")
+        lines += [[data, method, str(F), here(accuracy[F]), here(cost[F])] for F in F_all]
+    key_of(figure, panels)
     for row in panels:
         widen(row, 2.0)
     caption = f"α = 0.5. Cost as a share of that with F = {F_all[-1]}, the most that this run length allows."
-    return [Picture("search-rounds", caption, figure), table(["", "F", "accuracy (%)", "cost (%)"], lines)]
+    return [Picture("search-rounds", caption, figure), table(["", "method", "F", "accuracy (%)", "cost (%)"], lines)]
 
 
 def length_cells(plan: Plan) -> Iterator[Cell]:
-    for alpha in plan.alphas:
-        for M in (2, 3, 4) if plan.scale == "smoke" else (5, 3, 10, 15, 7):
-            for data in MAIN:
-                yield from plan.cells((data, alpha), M, data, "um", alpha, helpers=M)
+    for method in LISTED:
+        for alpha in plan.alphas:
+            for M in (2, 3, 4) if plan.scale == "smoke" else (5, 3, 10, 15, 7):
+                for data in MAIN:
+                    yield from plan.cells((data, method, alpha), M, data, method, alpha, helpers=M)
 
 
 def length_draw(grid: Grid, plan: Plan) -> list[Block]:
-    lengths, alphas = sorted(grid.columns), sorted({alpha for _, alpha in grid.rows})
+    lengths = sorted(grid.columns)
     figure, panels = sheet(1, len(MAIN), "Length of the helper list M", (4.0, 2.8))
     lines: list[list[str]] = []
-    for axes, data in zip(panels.flat, MAIN, strict=True):
+    for row in shown_of(grid):
+        data, method, alpha = row
+        axes, at = panels.flat[MAIN.index(data)], AT_ALPHA.index(alpha)  # the same look at every scale
+        values = {M: measured(grid, row, M, at_best) for M in lengths}
         write_on(axes, data, "M", "test accuracy (%)")
-        for alpha in alphas:
-            at = AT_ALPHA.index(alpha)  # the same look at every scale
-            values = {M: measured(grid, (data, alpha), M, at_best) for M in lengths}
-            draw_means(axes, values, color=COLOURS[at], marker=MARKERS[at], label=f"α = {alpha:g}")
-            lines.append([data, f"{alpha:g}", *(here(values[M]) for M in lengths)])
+        style = {"color": COLOURS[at], "marker": MARKERS[at], "linestyle": "-" if method == "um" else "--"}
+        draw_means(axes, values, label=f"{method}, α = {alpha:g}", **style)
+        lines.append([data, method, f"{alpha:g}", *(here(values[M]) for M in lengths)])
     widen(panels.flat, 2.0)
     key_of(figure, panels)
-    heads = ["", "α", *(f"M = {M}" for M in lengths)]
+    heads = ["", "method", "α", *(f"M = {M}" for M in lengths)]
     return [Picture("list-length", "M counts the client itself.", figure), table(heads, lines)]
 
 

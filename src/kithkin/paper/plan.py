@@ -19,6 +19,7 @@ SUPERVISED = ("fedavg-sl", "fedprox-sl", "fedbn-sl")
 SEMI = ("fixavg", "fixprox", "fixbn", "fedper", "lg-fedavg", "pfedme", "um")
 OURS = ("um-plus", "local", "fixavg-ft")  # not in the paper
 ALL = (*SUPERVISED, *SEMI, *OURS)
+LISTED = ("um", "um-plus")  # whose clients keep helper lists, which the paper's sweeps are about
 
 Scale = Literal["smoke", "small", "short", "paper"]
 Rate = Literal["paper", "tuned"]
