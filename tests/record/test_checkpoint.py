@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World
 from kithkin.methods.fedavg import Global, Own
 from kithkin.record import Folder, checkpoint
@@ -135,7 +138,7 @@ def test_where_all_are_damaged_each_is_said_and_none_is_used(tmp_path: Path):
     assert ["round-000004" in said[0], "round-000002" in said[1], len(said)] == [True, True, 2]
 
 
-def test_a_hash_that_vouches_for_something_else_than_a_world_is_noticed(tmp_path: Path):
+def test_a_whole_checkpoint_that_holds_no_world_of_ours_is_refused_and_kept(tmp_path: Path):
     saved(tmp_path, 2, 4)
     for metadata in (
         None,
@@ -145,8 +148,30 @@ def test_a_hash_that_vouches_for_something_else_than_a_world_is_noticed(tmp_path
     ):
         save_file({"0": torch.zeros(1)}, file(tmp_path, 4), metadata=metadata)
         file(tmp_path, 4, "json").write_text(json.dumps({"round": 4, "sha256": sha256(file(tmp_path, 4))}))
-        number, said = loaded(tmp_path)
-        assert (number, len(said)) == (2, 1)
+        with pytest.raises(KithkinError, match=r"round-000004\.safetensors is whole, but cannot be taken up") as caught:
+            loaded(tmp_path)
+        assert f"Nothing was changed. Bring back the code that wrote it, or delete {tmp_path}" in caught.value.remedy
+        assert file(tmp_path, 4).exists()
+
+
+@pytest.mark.parametrize("part", ["safetensors", "json"])
+def test_a_checkpoint_that_the_disk_does_not_give_now_is_refused_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+):
+    saved(tmp_path, 2, 4)
+    opened = Path.open
+
+    def broken(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self == file(tmp_path, 4, part):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self))
+        return opened(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", broken)
+        with pytest.raises(KithkinError, match=r"round-000004\.safetensors cannot be read now: Input/output error") as caught:
+            loaded(tmp_path)
+    assert "Nothing was changed" in caught.value.remedy
+    assert loaded(tmp_path) == (4, [])
 
 
 def test_a_new_checkpoint_outlives_older_damaged_ones_with_larger_numbers(tmp_path: Path):

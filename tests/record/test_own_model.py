@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_runs import COMMON, OWN, Heard
+from tiny_runs import flags as tiny
 
 import kithkin
 from kithkin.cli import main
@@ -93,8 +94,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def do(**flags: Any) -> Result:
-    method = flags.setdefault("method", "um").replace("-plus", "")
-    return kithkin.run(**{**COMMON, **OWN.get(method, {}), **flags})
+    method = flags.pop("method", "um")
+    return kithkin.run(**{**tiny(method.replace("-plus", ""), **flags), "method": method})
 
 
 def test_all_computes_give_the_same_run():

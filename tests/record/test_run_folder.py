@@ -431,6 +431,14 @@ def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(whole: Whole, t
     assert record(tmp_path / "other")["metrics"] != record(whole("um"))["metrics"]
 
 
+def test_a_folder_whose_name_is_not_utf_8_is_refused_before_the_run(tmp_path: Path):
+    """Its checkpoints and models would be written, and never read."""
+    with pytest.raises(KithkinError, match="is not UTF-8") as caught:
+        start(tmp_path / "odd-\udcff", "local")
+    assert "--out" in caught.value.remedy
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_can_be_read_by_whoever_can_read_the_folder(whole: Whole):
     modes: dict[int, list[str]] = defaultdict(list)
     for path in whole("um").rglob("*"):

@@ -64,7 +64,9 @@ class Heard:
 
 
 def flags(method: str, **more: Any) -> dict[str, Any]:
-    return {"method": method, **COMMON, **OWN.get(method, {}), **more}
+    needless = {"width": "model" in more, "threshold": more.get("objective") == "labelled-only"}
+    tiny = {name: value for name, value in (COMMON | OWN.get(method, {})).items() if not needless.get(name)}
+    return {"method": method, **tiny, **more}
 
 
 def start(out: Path, method: str, display: Any = None, **more: Any) -> Result:

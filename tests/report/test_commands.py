@@ -18,6 +18,7 @@ import pytest
 import kithkin
 from kithkin.cli import main
 from kithkin.data import load
+from kithkin.flags import settle
 from kithkin.record import Folder
 from kithkin.report import gather
 from kithkin.report.looks import assembled, confusion, look_at, read_models
@@ -63,6 +64,25 @@ def test_a_page_is_refreshed_while_running_and_its_trouble_costs_no_run(tmp_path
     assert written[0] == live.RELOAD
     assert written[-1] == 0
     assert (tmp_path / "x" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("why", [KeyboardInterrupt, ValueError])
+def test_the_page_of_a_run_that_broke_off_waits_for_no_news(why: type[BaseException], tmp_path: Path):
+    from kithkin.record import run
+    from kithkin.record.run import Quiet
+    from kithkin.report.live import Showing
+
+    class Breaking(Quiet):
+        def round(self, line: dict[str, Any], moved: int) -> None:
+            if line["round"] == 2:
+                raise why
+
+    config, settings = settle({"method": "local", "clients": 6, "width": 2, "rounds": 3, "epochs": 1, "warmup_epochs": 1})
+    with pytest.raises(why):
+        run(config, settings, tmp_path / "x", Showing(Breaking(), tmp_path / "x", report=True, tensorboard=False))
+    text = (tmp_path / "x" / "report.html").read_text("utf-8")
+    assert 'data-reload="0"' in text
+    assert "The run is not finished: 2 of 3 rounds are on record." in text
 
 
 def test_confusion_is_of_every_test_picture_and_agrees_with_the_record(shown: Path):

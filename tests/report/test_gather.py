@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from invented import make_up, many_pictures
 
+import kithkin
 from kithkin.comparison import harmed, worst_decile
 from kithkin.config import RunConfig, as_json
 from kithkin.errors import KithkinError
@@ -451,6 +452,20 @@ def test_thinning_keeps_both_ends():
     assert thinned(500, 40)[-1] == 499
     assert len(thinned(500, 40)) == 40
     assert thinned(0, 40) == []
+
+
+def test_pictures_that_changed_between_two_runs_of_one_process_are_read_anew(tmp_path: Path):
+    for name in ("first", "second"):
+        labels = np.random.default_rng(len(name)).integers(0, 3, 200)
+        images = np.broadcast_to(labels[:, None, None], (200, 8, 8)).astype(np.uint8)
+        np.savez(tmp_path / "pics.npz", images=images, labels=labels)
+        tiny = {"clients": 3, "rounds": 1, "epochs": 1, "width": 2, "device": "cpu"}
+        kithkin.run(method="local", data=tmp_path / "pics.npz", out=tmp_path / name, alpha=5.0, **tiny)
+        run = gather([tmp_path / name])["runs"][0]
+        assert run["split"], run["remarks"]
+    (old,) = gather([tmp_path / "first"])["runs"]
+    assert old["split"] is None
+    assert any("gives another one than when the run began" in remark for remark in old["remarks"])
 
 
 def test_runs_on_one_data_set_read_it_once(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 import torch
 from safetensors import safe_open
-from tiny_runs import COMMON, OWN
+from tiny_runs import flags
 from torch import Tensor
 
 import kithkin
@@ -137,7 +137,7 @@ def net(channels, classes, size):
 def test_ones_own_network_answers_and_leaves_the_house_too(kith: Any, tmp_path: Path):
     Path("nets.py").write_text(NET)
     Path("mine.py").write_text("from kithkin.methods import METHODS\nUM = METHODS['um']\n")
-    kithkin.run("run", model="nets:net", **{**COMMON, **OWN["um"], "method": "mine:UM"})
+    kithkin.run("run", **flags("um", model="nets:net") | {"method": "mine:UM"})
     client = kithkin.load("run").client(1)
     expected = client.predict(PICTURES, vote=True).probabilities
     for format in ("torch-export", "onnx"):

@@ -304,6 +304,20 @@ def test_folders_that_cannot_answer_say_why(finished: Finished, tmp_path: Path):
         kithkin.load(copy)
 
 
+@pytest.mark.parametrize("format", ["table", "csv", "json"])
+def test_names_of_a_folder_from_elsewhere_command_no_terminal(finished: Finished, pictures: Path, kith: Any, format: str):
+    run = pictures.parent / "from-elsewhere"
+    shutil.copytree(finished("um"), run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest |= {"classes": [f"\x1b[31m{c}\x9b\x7f\r" for c in range(10)], "client_names": ["\x1b]0;north\x07"] * 6}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    told = [*kith("predict", run, pictures, "--client", 1, "--format", format), *kith("predict", run, pictures)[1:]]
+    said = "".join(map(str, told))
+    assert not set("\x1b\x9b\x7f\r\x07") & set(said)
+    assert "x1b[31m" in said
+    assert r"or a name such as \x1b]0;north\x07." in said
+
+
 def test_a_client_is_found_by_name_or_number_and_a_name_comes_first(finished: Finished, tmp_path: Path):
     copy = shutil.copytree(finished("um"), tmp_path / "run")
     manifest = json.loads((copy / "manifest.json").read_text())

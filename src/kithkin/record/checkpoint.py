@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from kithkin.disk import disk_errors, write_json, write_whole
+from kithkin.disk import disk_errors, reason, write_json, write_whole
 from kithkin.errors import KithkinError
 from kithkin.federation import Ledger, World
 from kithkin.methods import STATES, entry_of
@@ -98,6 +98,7 @@ def load(
 ) -> World | None:
     """The newest checkpoint that is whole and whose rounds, `most` at the most, are on record; says which are not.
 
+    One that is whole and cannot be read now, or by this code, is refused: to begin anew would cost it and its record.
     `place` tells where a tensor belongs, `classes` of what a state may be made.
     """
     for path in _newest_first(folder):
@@ -109,7 +110,8 @@ def load(
                     tensors = {name: tensor.to(place(tensor)) for name, tensor in read.items()}
                     return unpack(json.loads(f.metadata()["world"]), tensors, classes)
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
-                damage = str(e)
+                remedy = f"Nothing was changed. Bring back the code that wrote it, or delete {folder} to begin anew."
+                raise KithkinError(f"{path} is whole, but cannot be taken up ({e}).", remedy) from None
         say(f"Checkpoint {path.name} is not used ({damage}); trying the one before.")
     return None
 
@@ -118,14 +120,17 @@ def _damage(path: Path) -> str:
     """What is wrong with a checkpoint, as far as its voucher tells; nothing if it is whole."""
     try:
         vouched = json.loads(path.with_suffix(".json").read_text())["sha256"]
-    except FileNotFoundError:
-        return "nothing vouches for it"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "its voucher cannot be read"
-    try:
         return "" if _sha256(path) == vouched else "it was altered or cut"
+    except FileNotFoundError as e:
+        return "nothing vouches for it" if e.filename != str(path) else "it is gone"
+    except IsADirectoryError as e:
+        return reason(e)
     except OSError as e:
-        return e.strerror or "it cannot be read"
+        raise KithkinError(
+            f"{path} cannot be read now: {reason(e)}.", "Nothing was changed. Mend that, then try again."
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        return "its voucher cannot be read"
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -80,7 +80,11 @@ class Folder:
         return self.path / "checkpoints"
 
     def create(self) -> None:
-        """Make it, refusing one that has anything in it."""
+        """Make it, refusing one that has anything in it, or a name that safetensors would write to and never read."""
+        try:
+            str(self.path.absolute()).encode()
+        except UnicodeEncodeError:
+            raise KithkinError(f"The name of the folder {self.path.absolute()} is not UTF-8.", "Give another --out.") from None
         with disk_errors(self.path, "Give another --out."):
             self.path.mkdir(parents=True, exist_ok=True)
             left = {".lock", ".draft"}  # by a process that was killed before it had a manifest

@@ -302,8 +302,11 @@ def gather_split(manifest: dict[str, Any], config: dict[str, Any], remarks: list
         return None
     try:
         c = resolved(from_json(config).checked())
-        data = without_pictures(c.data, c.data_folder)
-        split = dealt(c.data, c.data_folder, c.clients or 1, c.alpha, c.seed, c.label_ratio)
+        asked = c.data, c.data_folder, c.clients or 1, c.alpha, c.seed, c.label_ratio
+        if dealt(*asked).digest() != manifest.get("split_hash"):  # the file may have changed since it was read
+            without_pictures.cache_clear()
+            dealt.cache_clear()
+        data, split = without_pictures(c.data, c.data_folder), dealt(*asked)
     except KithkinError as e:
         remarks.append(f"The split is not shown, as the data cannot be read: {e.problem}")
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ class Showing:
         self.inner.stop()
         if self.events:
             self.events.close()
+        if self.report and sys.exception() and self.page.exists():  # broken off: no news will come
+            self.write()
 
     def finish(self) -> None:
         """The page of the finished run."""

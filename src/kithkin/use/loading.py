@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,9 +50,18 @@ def load(folder: str | Path, device: str = "auto") -> LoadedRun:
             dataset = load_data(config.data, config.data_folder)
             manifest |= {"classes": list(dataset.classes), "picture": list(dataset.images.shape[1:])}
         models = Models(home.models, pick_device(device))
-        return LoadedRun(home, manifest, config, models, tuple(manifest["classes"]), tuple(manifest["picture"]))
+        return LoadedRun(home, manifest, config, models, harmless(manifest["classes"]), tuple(manifest["picture"]))
     except (KeyError, TypeError, AttributeError) as e:
         raise KithkinError(f"{home.path} is not of this version of kithkin ({e!r}).", "Do the run anew.") from None
+
+
+def harmless(names: Iterable[object]) -> tuple[str, ...]:
+    """Names of a folder that may come from elsewhere, such that a terminal obeys none of them.
+
+    >>> harmless(["cat", "\\x1b[31mdog"])
+    ('cat', '\\\\x1b[31mdog')
+    """
+    return tuple(re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda control: f"\\x{ord(control[0]):02x}", str(name)) for name in names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +83,7 @@ class LoadedRun:
     @property
     def client_names(self) -> tuple[str, ...]:
         """Where the run's clients have any."""
-        return tuple(self.manifest.get("client_names") or ())
+        return harmless(self.manifest.get("client_names") or ())
 
     @property
     def passes(self) -> int:
