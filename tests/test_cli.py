@@ -111,6 +111,10 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("compare --methods json:loads", "--method: json:loads is no method.", "docs/write-a-method.md"),
     ("run --rounds 0", "--rounds is 0", "Give another --rounds"),
     ("run --lr inf", "--lr is inf; it must be above 0, and finite", "Give another --lr"),
+    ("run --method local --threshold 0.5", "--threshold is FixMatch's, and does nothing here.", "Leave it out."),
+    ("run --method fedavg-sl --lambda-u=1", "--lambda-u is FixMatch's, and does nothing here.", "Leave it out."),
+    ("run --method local --model mine:net --width 4", "--width is ResNet-9's, and does nothing here.", "Leave it out."),
+    ("compare --methods local --model mine:net --width=4", "--width is ResNet-9's", "Leave it out."),
     ("run --method fixprox --prox 0", "--prox is 0", "Give another --prox"),
     ("run --device banana", "no device 'banana'", "--device auto, cpu, cuda"),
     ("run --out file", "Cannot write file", "Give another --out"),
@@ -351,10 +355,10 @@ def test_flags_win_over_presets_wherever_they_stand(kith: Any, asked: list[Any])
 
 
 def test_the_flags_of_a_method_reach_it(kith: Any, asked: list[Any]):
-    kith("run", "--method", "fixavg-ft", "--finetune-epochs", "2", "--threshold", "0.5", "--objective", "labelled-only")
+    kith("run", "--method", "fixavg-ft", "--finetune-epochs", "2", "--augment", "--objective", "labelled-only")
     ((config, settings, _),) = asked
     assert config.method == "fixavg-ft"
-    assert (settings.finetune_epochs, settings.threshold, settings.objective) == (2, 0.5, "labelled-only")
+    assert (settings.finetune_epochs, settings.augment, settings.objective) == (2, True, "labelled-only")
 
 
 @pytest.mark.parametrize("first", ["um", "local"])
@@ -555,8 +559,9 @@ def build(channels, classes, size):
 )
 def test_code_of_ones_own_that_fails_at_work_is_told_with_its_line(flag: str, source: str, line: int, told: str, kith):
     Path("own.py").write_text(source)
-    base = () if "--method" in flag else ("--method=local",)
-    said = kith("run", *base, *flag.split(), "--data", "digits", *SIZES.split(), "--out", "run", "--quiet")
+    base = "" if "--method" in flag else "--method=local"
+    sizes = SIZES if "--method" in flag else SIZES.replace("--width 2 ", "")
+    said = kith("run", *base.split(), *flag.split(), "--data", "digits", *sizes.split(), "--out", "run", "--quiet")
     assert said.code == 2
     assert f"{Path('own.py').resolve()}, line {line}, {told} Mend it there." in " ".join(said.err.split())
 
@@ -573,6 +578,14 @@ def test_code_of_ones_own_that_fails_at_work_is_told_with_its_line(flag: str, so
         ),
         ("async def personal(self, *about): return []", "Let it return a list of models, at least one"),
         ("def brief(self, *about): return True", "`brief` gives a bool. Let it return a Brief, or None"),
+        (
+            "def merge(self, server, *about): return type(server)(server.w[:1])",
+            "The method gives a model of shape [1]; those of this network have [6932]. Let `merge` and `visit` keep",
+        ),
+        (
+            "def merge(self, server, *about): return type(server)(server.w.expand(2, -1))",
+            "The method gives a model of shape [2, 6932];",
+        ),
     ],
 )
 def test_a_method_of_ones_own_that_gives_something_else_is_told_what_to_give(function: str, told: str, kith):

@@ -26,6 +26,10 @@ CASES = [
     ("kithkin completion z", {"zsh"}),
     ("kithkin run --method fixavg-ft --finetune", {"--finetune-epochs", "--finetune-lr"}),
     ("kithkin explain fedper --pers", {"--personal-layers"}),
+    ("kithkin run --method=fedp", {"--method=fedper", "--method=fedprox-sl"}),  # bash never asks so, zsh does
+    ("kithkin compare --methods um fixav", {"fixavg", "fixavg-ft"}),
+    ("kithkin paper report --o", {"--out"}),  # `kithkin report` has --open too
+    ("kithkin report --op", {"--open"}),
 ]
 APART = [("kithkin run --compute =", {"auto", "eager", "workers", "graphs"}), ("kithkin run --compute = ea", {"eager"})]
 
@@ -71,11 +75,14 @@ def test_fish(scripts: Path, line: str, expected: set[str]):
     assert {answer.partition("\t")[0] for answer in said} == expected
 
 
-def test_zsh_takes_it(scripts: Path):
+@pytest.mark.parametrize(("line", "expected"), CASES)
+def test_zsh(scripts: Path, line: str, expected: set[str]):
     """As its completion calls it; zsh itself then leaves out what does not begin so."""
-    ask = "f() { emulate -L sh; COMP_WORDS=(kithkin run --method fix); COMP_CWORD=3; _kithkin; echo ${COMPREPLY[*]}; }; f"
-    (said,) = said_by("zsh", f"autoload -U compinit; compinit -u -D; source {scripts / 'zsh'}; {ask}")
-    assert {"fixavg", "fixbn"} <= set(said.split())
+    words = " ".join(f"'{word}'" for word in line.split(" "))
+    ask = f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _kithkin; echo ${{COMPREPLY[*]}}"
+    said = said_by("zsh", f"autoload -U compinit; compinit -u -D; source {scripts / 'zsh'}; f() {{ emulate -L sh; {ask}; }}; f")
+    begun = line.rpartition(" ")[2]
+    assert {word for word in said[-1].split() if word.startswith(begun)} == expected
 
 
 def test_every_command_is_completed(scripts: Path):

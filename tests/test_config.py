@@ -205,6 +205,37 @@ def test_fixmatchs_threshold_goes_to_who_is_asked_to_take_fixmatch():
         settle_each(["fixavg"], {**flags, "objective": "labelled-only"})
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ({"method": "local", "threshold": 0.5}, "--threshold is FixMatch's"),
+        ({"method": "fixavg", "objective": "labelled-only", "lambda_u": 1.0}, "--lambda-u is FixMatch's"),
+        ({"method": "local", "model": "mine:net", "width": 4}, "--width is ResNet-9's"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(flags: dict[str, Any], why: str):
+    with pytest.raises(KithkinError, match=why):
+        settle(flags)
+    with pytest.raises(KithkinError, match=rf"{why}|None of fixavg|None of local"):
+        settle_each([flags["method"]], flags)(flags["method"])
+
+
+def test_a_threshold_of_ones_own_is_taken_with_any_objective(tmp_path: Path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from dataclasses import dataclass\n"
+        "from kithkin.methods import METHODS, Entry\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine:\n"
+        "    objective: str = 'sharp'\n"
+        "    threshold: float = 0.5\n"
+        "MINE = Entry('mine', Mine(), METHODS['fixavg'].make)\n"
+    )
+    name = f"{own}:MINE"
+    for _, settings in (settle({"method": name, "threshold": 0.25}), settle_each([name], {"threshold": 0.25})(name)):
+        assert settings.threshold == 0.25
+
+
 def test_a_shorter_list_leaves_room_for_the_usual_candidates():
     for asked, found in (({}, (5, 1)), ({"helpers": 3}, (3, 2)), ({"helpers": 3, "candidates": 1}, (3, 1))):
         _, settings = settle({"clients": 6, **asked})

@@ -67,7 +67,7 @@ def compare(
     out: str | Path = "runs/compare",
     *,
     lrs: Sequence[float] = (),
-    jobs: int = 1,
+    jobs: int | None = 1,
     quiet: bool = True,
     **flags: Any,
 ) -> list[Row]:
@@ -79,18 +79,19 @@ def compare(
     from kithkin.comparison import cells_of, run_all
     from kithkin.data import resolved
     from kithkin.errors import KithkinError
-    from kithkin.flags import one_or_several, refuse_two_ways, settle_each
+    from kithkin.flags import one_or_several, settle_each
     from kithkin.own import expanded, look_again
 
     look_again()
     for name in {"method", "alpha", "seed"} & flags.keys():
         raise KithkinError(f"{name} is given to a comparison.", f"Give {name}s, one or several.")
-    refuse_two_ways(lr="lr" in flags, lrs=bool(one_or_several(lrs)))
-    names, folder = one_or_several(methods), expanded(out)
+    names, folder, rates = one_or_several(methods), expanded(out), one_or_several(lrs)
+    if "lr" in flags and rates:
+        raise KithkinError("There are --lr and --lrs.", "Give --lr for one rate, or --lrs for a choice.")
     settle_one = settle_each(names, flags)
     usual: list[Any] = [resolved(settle_one(name)[0]).alpha for name in names[:1]]
     cells = cells_of(names, usual if alphas is None else one_or_several(alphas), one_or_several(seeds), folder, settle_one)
-    return run_all(cells, folder, jobs, quiet, one_or_several(lrs))
+    return run_all(cells, folder, jobs, quiet, rates)
 
 
 def load(out: str | Path, *, device: str = "auto") -> LoadedRun:

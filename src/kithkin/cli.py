@@ -37,9 +37,7 @@ from kithkin.flags import (
     given,
     of_single_methods,
     parse,
-    refuse_two_ways,
     settle,
-    settle_each,
     shown,
     understood,
     usual,
@@ -47,7 +45,7 @@ from kithkin.flags import (
 from kithkin.processes import Ended, ending_softly
 
 DEMO = {"data": "digits", "clients": 10, "rounds": 10, "width": 8, "batch_size": 32, "lr": 0.01}
-DEMO |= {"eval_every": 10, "device": "cpu"}
+DEMO |= {"eval_every": 2, "device": "cpu"}
 
 
 def _run(argv: Sequence[str]) -> None:
@@ -82,7 +80,6 @@ def _explain(argv: Sequence[str]) -> None:
 
 def _compare(argv: Sequence[str]) -> None:
     """Run many methods, alphas and seeds, one folder each, and put them in one table."""
-    from kithkin.comparison import cells_of, run_all
     from kithkin.display import display_for
 
     Own, common = of_single_methods(argv), usual(argv)
@@ -110,12 +107,12 @@ def _compare(argv: Sequence[str]) -> None:
         frozen=True,
     )
     args: Any = understood(Args, argv, "kithkin compare", description=_compare.__doc__, config=FLAT)
-    asked = {k: v for k, v in vars(args.own).items() if v is not None}
-    refuse_two_ways(lr=bool(given(argv, "--lr")), lrs=bool(args.lrs))
-    settle_one = settle_each(args.methods, {**vars(args.run), **asked})
-    cells = cells_of(args.methods, args.alphas, args.seeds, args.out, settle_one)
+    flags = {k: v for k, v in vars(args.own).items() if v is not None}  # those that were given: some exclude each other
+    flags |= {k: v for k, v in vars(args.run).items() if v != getattr(common, k) or given(argv, f"--{k}")}
     try:
-        run_all(cells, args.out, args.jobs, args.quiet, args.lrs)
+        kithkin.compare(
+            args.methods, args.alphas, args.seeds, args.out, lrs=args.lrs, jobs=args.jobs, quiet=args.quiet, **flags
+        )
     except KeyboardInterrupt:
         display_for(args.quiet).say("What was done is saved: the same command goes on with it.")
         raise

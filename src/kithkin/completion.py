@@ -17,7 +17,7 @@ WHERE = """\
 
 BASH = r"""
 _kithkin() {{
-    local cur=${{COMP_WORDS[COMP_CWORD]}} path=kithkin flag="" i
+    local cur=${{COMP_WORDS[COMP_CWORD]}} path=kithkin flag="" before="" i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$path ${{COMP_WORDS[i]}}" in
 {paths}
@@ -26,6 +26,7 @@ _kithkin() {{
     done
     COMPREPLY=()
     if [[ $cur == "=" ]]; then cur=""; fi  # after --flag= bash takes the sign for the word
+    if [[ $cur == --*=* ]]; then flag=${{cur%%=*}} before=$flag= cur=${{cur#*=}}; fi  # zsh takes all of it
     case "$cur" in
         -*) ;;
         *)
@@ -40,6 +41,22 @@ _kithkin() {{
     esac
 }}
 complete -o bashdefault -o default -F _kithkin kithkin
+"""
+
+FISH = """
+set -g __kithkin_paths {paths}
+function __kithkin_at  # whether the line has come to this command
+    set -l path kithkin
+    for word in (commandline -opc)[2..]
+        contains -- "$path $word" $__kithkin_paths; and set path "$path $word"
+    end
+    test "$path" = "$argv"
+end
+function __kithkin_after  # whether this flag was the last one
+    set -l flags (string match -- '--*' (commandline -opc))
+    test "$flags[-1]" = $argv
+end
+{rules}
 """
 
 
@@ -86,29 +103,28 @@ def bash(known: Sequence[Command]) -> str:
 
 
 def _reply(words: Sequence[str]) -> str:
-    return f'COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"))'
+    return f'COMPREPLY=($(compgen -P "$before" -W "{" ".join(words)}" -- "$cur"))'
 
 
 def fish(known: Sequence[Command]) -> str:
-    lines: list[str] = []
+    abouts = {command.words: command.about.partition("\n")[0] for command in known}
+    rules: list[str] = []
     for command in known:
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command.words) or "__fish_use_subcommand"
-        if command.below:
-            not_yet = f"; and not __fish_seen_subcommand_from {' '.join(command.below)}" if command.words else ""
-            abouts = {c.words: c.about for c in known}
-            for name in command.below:
-                about = abouts[(*command.words, name)].partition("\n")[0]
-                lines.append(f"complete -c kithkin -f -n {_quoted(seen + not_yet)} -a {name} -d {_quoted(about)}")
+        path = " ".join(("kithkin", *command.words))
+        rule = f"complete -c kithkin -n '__kithkin_at {path}'"
+        rules += [f"{rule} -f -a {name} -d {_quoted(abouts[*command.words, name])}" for name in command.below]
         choices = dict(_words(command))
         for flag in command.flags:
             words = choices.get(flag.name)
             takes = f" -x -a {_quoted(' '.join(words))}" if words else " -r -F" if flag.is_path else " -x" if flag.value else ""
             if flag.name:
-                name, about = flag.name.removeprefix("--"), _quoted(flag.about)
-                lines.append(f"complete -c kithkin -n {_quoted(seen)} -l {name}{takes} -d {about}")
+                rules.append(f"{rule} -l {flag.name.removeprefix('--')}{takes} -d {_quoted(flag.about)}")
+            if words and flag.is_repeated:
+                rules.append(f"{rule} -n '__kithkin_after {flag.name}' -f -a {_quoted(' '.join(words))}")
         if words := choices.get(""):
-            lines.append(f"complete -c kithkin -n {_quoted(seen)} -f -a {_quoted(' '.join(words))}")
-    return "\n" + "".join(line + "\n" for line in lines)
+            rules.append(f"{rule} -f -a {_quoted(' '.join(words))}")
+    paths = " ".join(_quoted(" ".join(("kithkin", *words))) for words in abouts if words)
+    return FISH.format(paths=paths, rules="\n".join(rules))
 
 
 def _words(command: Command) -> Iterator[tuple[str, Sequence[str]]]:

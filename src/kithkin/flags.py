@@ -44,13 +44,14 @@ def settle(flags: dict[str, Any]) -> tuple[RunConfig, Any]:
         if name not in common | own:
             raise unknown(f"setting of {config.method}", name, common | own)
     asked = {k: v for k, v in flags.items() if k in own}
-    check_kinds(replace(usual, **asked))
+    check_kinds(mine := replace(usual, **asked))
+    refuse_idle(config.model, mine, flags.__contains__)
     return config, replace(suited(usual, resolved(config).clients, asked.get("helpers")), **asked)
 
 
 def settle_each(methods: Sequence[str], flags: dict[str, Any]) -> Callable[[str], tuple[RunConfig, Any]]:
     """Flags of many methods' runs, for each of them: a method's setting goes to those that take it."""
-    from kithkin.methods import entry_of, sees_all_labels
+    from kithkin.methods import entry_of, idle, sees_all_labels
 
     common = {f.name for f in fields(RunConfig)}
     asked = {name: value for name, value in flags.items() if name not in common}
@@ -58,11 +59,9 @@ def settle_each(methods: Sequence[str], flags: dict[str, Any]) -> Callable[[str]
     def settings_of(method: str) -> set[str]:
         """Those that it takes here: a method that is given all labels keeps them, and FixMatch's are for FixMatch."""
         usual = entry_of(method).settings
-        objective = getattr(usual, "objective", None)
-        if not sees_all_labels(usual):
-            objective = objective and asked.get("objective", objective)
-        needless = {"threshold", "lambda_u"} if objective not in (None, "fixmatch") else set[str]()
-        return {f.name for f in fields(usual)} - needless - ({"objective"} if sees_all_labels(usual) else set())
+        names = {f.name for f in fields(usual)} - ({"objective"} if sees_all_labels(usual) else set())
+        here = replace(usual, **{name: asked[name] for name in {"objective"} & names & asked.keys()})
+        return names - idle(here)
 
     for name in asked:
         takers = [method for method in methods if name in settings_of(method)]
@@ -80,10 +79,14 @@ def settle_each(methods: Sequence[str], flags: dict[str, Any]) -> Callable[[str]
     return of
 
 
-def refuse_two_ways(lr: bool, lrs: bool) -> None:
-    """One learning rate for all methods, or a choice for each."""
-    if lr and lrs:
-        raise KithkinError("There are --lr and --lrs.", "Give --lr for one rate, or --lrs for a choice.")
+def refuse_idle(model: str, settings: Any, asked: Callable[[str], object]) -> None:
+    """What was asked for and would change nothing."""
+    from kithkin.methods import idle
+
+    idlers = {"width": "ResNet-9"} if is_own(model) else {}
+    for name, whose in (idlers | dict.fromkeys(sorted(idle(settings)), "FixMatch")).items():
+        if asked(name):
+            raise KithkinError(f"--{name.replace('_', '-')} is {whose}'s, and does nothing here.", "Leave it out.")
 
 
 def one_or_several(values: Any) -> list[Any]:
@@ -140,7 +143,9 @@ def parse(prog: str, about: str, name: str, argv: Sequence[str], more: Sequence[
     args: Any = understood(Args, argv, prog, asking, description=about, config=FLAT)
     if args.run.method != name:
         raise KithkinError(f"--method is {args.run.method} beside {name}.", "Name one method.")
-    return args, getattr(args, group)
+    own = getattr(args, group)
+    refuse_idle(args.run.model, own, lambda setting: given(argv, f"--{setting.replace('_', '-')}"))
+    return args, own
 
 
 WIDE = {"COLUMNS": "9999", "TERM": "dumb"}  # a screen on which no line of a box is broken or coloured

@@ -34,6 +34,11 @@ class Flag:
     def is_path(self) -> bool:
         return "PATH" in self.value
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it takes several values."""
+        return "..." in self.value
+
 
 @dataclass(frozen=True)
 class Command:

@@ -345,7 +345,8 @@ def test_code_that_changed_since_a_run_broke_off_is_another_experiment(
 def test_a_network_that_broke_since_a_run_is_named_by_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     mine = tmp_path / "mine.py"
     shutil.copy(Path(__file__).parents[2] / "examples" / "small_vit.py", mine)
-    words = ["--methods", "local", *SMALL, "--model", f"{mine}:build", "--jobs", "1", "--out", str(tmp_path / "runs")]
+    sizes = [word for word in SMALL if word not in ("--width", "2")]
+    words = ["--methods", "local", *sizes, "--model", f"{mine}:build", "--jobs", "1", "--out", str(tmp_path / "runs")]
     main(["compare", *words])
     mine.write_text("1 / 0")
     assert f"error: --model: importing {mine} fails (ZeroDivisionError: division by zero)." in told(capsys, *words)
@@ -356,8 +357,35 @@ def test_a_run_that_breaks_off_costs_no_other(jobs: str, tmp_path: Path, capsys:
     out = tmp_path / "runs"
     said = told(capsys, "--methods", "pfedme", "local", *SMALL, "--lr", "3", "--jobs", jobs, "--out", str(out))
     assert "1 of 2 runs broke off" in said
+    assert "The same command tries these again, but not what diverged." in said
     assert f"{out / 'pfedme-a0.5-s0'}: The loss of client" in said
     assert [line.split(" | ")[0] for line in (out / "table.md").read_text().splitlines()[2:]] == ["| local"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_diverged_is_not_tried_again(
+    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "runs"
+    words = ["--methods", "fixavg", "local", *SMALL, "--lrs", "0.01", "1e20", "--jobs", jobs, "--out", str(out)]
+    main(["compare", *words])
+    before = (out / "rates.csv").read_text()
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("ran again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RUN, "play", refuse)
+        patch.setattr(comparison, "ProcessPoolExecutor", None)
+        main(["compare", *words])
+    assert (out / "rates.csv").read_text() == before
+    words = ["--methods", "fixavg", *SMALL, "--lr", "1e20", "--jobs", jobs, "--out", str(tmp_path / "table")]
+    said = told(capsys, *words)
+    assert "The loss of client" in said
+    note = tmp_path / "table" / "fixavg-a0.5-s0" / "diverged.txt"
+    assert f"{note.read_text().strip()} Give a smaller --lr; without {note} it is tried again." in told(capsys, *words)
+    note.unlink()
+    assert told(capsys, *words) == said
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -10,6 +10,7 @@ from kithkin.comparison.rates import at_rates
 from kithkin.comparison.table import HARM, Row, gains_over, harmed, print_table, rows, worst_decile, write_table
 from kithkin.config import bad
 from kithkin.errors import KithkinError
+from kithkin.federation import DivergedError
 
 
 def run_all(
@@ -32,7 +33,8 @@ def run_all(
             print(f"Runs in {out} that are not in the table, as they were not named: {len(others)}.")
     if broken:
         problem = f"{len(broken)} of {len(cells)} runs broke off, and are not in the table. {told(broken)}"
-        raise KithkinError(problem, "The same command tries these again.")
+        but = ", but not what diverged" if any(isinstance(e, DivergedError) for _, e in broken) else ""
+        raise KithkinError(problem, f"The same command tries these again{but}.")
     return table
 
 

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +24,10 @@ from kithkin.compute import cores
 from kithkin.config import WHERE, Alpha, RunConfig, as_json
 from kithkin.data import load, resolved
 from kithkin.data.sources import is_official
+from kithkin.disk import write_text
 from kithkin.display import display_for
 from kithkin.errors import KithkinError
+from kithkin.federation import DivergedError
 from kithkin.methods import check, entry_of
 from kithkin.processes import Ended, die_with_parent, ending_softly
 from kithkin.record import Folder, Result, resume, run
@@ -44,6 +47,11 @@ class Cell:
         """So that it passes to processes that have not imported a user's own method."""
         return _cell, (self.config, asdict(self.settings), self.folder)
 
+    @property
+    def note(self) -> Path:
+        """Where it is told that the run diverged: it would do so again."""
+        return self.folder / "diverged.txt"
+
 
 def _cell(config: RunConfig, settings: dict[str, Any], folder: Path) -> Cell:
     return Cell(config, type(entry_of(config.method).settings)(**settings), folder)
@@ -54,9 +62,18 @@ def do(cell: Cell, quiet: bool = True, one_thread: bool = False) -> Result:
     if one_thread:
         torch.set_num_threads(1)
     display = Stoppable() if one_thread else display_for(quiet)
-    if not Folder(cell.folder).manifest.exists():
-        return run(cell.config, cell.settings, cell.folder, display)
-    return resume(cell.folder, display, where={name: getattr(cell.config, name) for name in WHERE})
+    folder = Folder(cell.folder)
+    if cell.note.exists() and not folder.summary.exists():
+        problem = cell.note.read_text(encoding="utf-8", errors="replace").strip()
+        raise DivergedError(problem, f"Give a smaller --lr; without {cell.note} it is tried again.")
+    try:
+        if not folder.manifest.exists():
+            return run(cell.config, cell.settings, cell.folder, display)
+        return resume(cell.folder, display, where={name: getattr(cell.config, name) for name in WHERE})
+    except DivergedError as e:
+        with suppress(OSError):  # without it, it is tried again
+            write_text(cell.note, f"{e.problem}\n")
+        raise
 
 
 def check_same(cell: Cell) -> None:
@@ -101,7 +118,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
     """All cells, several at a time in processes of one thread each where there is no GPU to share.
 
     One that breaks off keeps none of the others from being run: these come last, with what is wrong. What is finished is read
-    here, for which no process has to start.
+    here, for which no process has to start; what diverged before is not tried again.
     """
     for cell in cells:
         check_same(cell)
@@ -109,7 +126,7 @@ def do_all(cells: Sequence[Cell], jobs: int, quiet: bool) -> tuple[list[Result],
     broken: dict[int, Exception] = {}
     alone = jobs <= 1 or len(cells) == 1
     for i, cell in enumerate(cells):
-        if alone or Folder(cell.folder).summary.exists():
+        if alone or Folder(cell.folder).summary.exists() or cell.note.exists():
             try:
                 results[i] = blaming(cell, quiet or not alone)
             except Exception as e:
