@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
+NOW := $(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: setup demo demo-network test lint docs bench
 setup: $(READY)
@@ -13,10 +14,10 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
-	$(PY) -m kithkin demo
+	$(PY) -m kithkin demo --out runs/demo-$(NOW)
 
 demo-network: setup
-	$(PY) -m kithkin federation demo --out runs/demo-network-$$(date +%Y%m%d-%H%M%S)
+	$(PY) -m kithkin federation demo --out runs/demo-network-$(NOW)
 
 test: setup
 	$(PY) tests/report/browser.py
