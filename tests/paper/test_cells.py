@@ -202,6 +202,41 @@ def test_a_run_that_breaks_off_is_named_and_the_others_go_on(tmp_path: Path, mon
     ]
     kept = [path.name for path in (tmp_path / ".running").iterdir() if path.is_dir()]
     assert kept == [cell(alpha=1.0).key], "what came before a full disk is good"
+    ran = made(monkeypatch)
+    again = fill([cell(alpha=5.0), cell(alpha=1.0), cell()], tmp_path, None, True)
+    assert (again.broken, [c.config.alpha for c in ran]) == ([], [1.0]), "what diverged would do so again"
+
+
+def test_a_run_that_diverged_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def do(cell: Cell, where: Path, display: Any, before: Any) -> dict[str, Any]:
+        display.start(cell.config, 0, "")
+        raise DivergedError("It diverged.", "Smaller steps.")
+
+    monkeypatch.setattr(cells, "do", do)
+    seen = cell(looks=("features",))
+    fill([seen], tmp_path, None, True)
+    known = read(tmp_path / seen.file, seen)
+    assert known
+    assert (known["diverged"], known["config"]["alpha"], known["settings"]["helpers"]) == ("It diverged.", 0.5, 5)
+    grid = gather([seen, cell(alpha=5.0)], tmp_path)
+    assert grid.files == {seen.file}
+    assert (grid.found, grid.lacking, list(grid.diverged)) == ({}, [], [("um", 0.5)])
+    with pytest.raises(KithkinError, match="another lr"):
+        read(tmp_path / seen.file, cell(lr=0.5))
+
+
+def test_nothing_that_is_known_of_a_run_is_lost_where_it_diverges_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def do(cell: Cell, where: Path, display: Any, before: Any) -> dict[str, Any]:
+        display.start(cell.config, 0, "")
+        raise DivergedError("It diverged.", "Smaller steps.")
+
+    monkeypatch.setattr(cells, "do", do)
+    before = put(cell(), tmp_path).read_text()
+    filled = fill([cell(looks=("features",))], tmp_path, None, True)
+    assert filled.broken == ["um on fashion-mnist, alpha 0.5, seed 0: It diverged."]
+    assert (tmp_path / cell().file).read_text() == before
 
 
 def test_who_stops_it_is_told_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):

@@ -18,11 +18,11 @@ from PIL import Image
 
 from kithkin.config import DEFAULTS
 from kithkin.data.official import SMALL
-from kithkin.paper.cells import Cell, Grid, gather
+from kithkin.paper.cells import Cell, Grid, as_text, gather, head_of
 from kithkin.paper.drawing import Picture, as_html, heads_beside, png, table
 from kithkin.paper.plan import ALL, SUPERVISED, TUNED, Plan
 from kithkin.paper.recipes import RECIPES, page
-from kithkin.paper.tables import GRID, SMALL_GRID, contenders, leaders, rates_of, settled, still_contended, tried
+from kithkin.paper.tables import GRID, SMALL_GRID, WORST, contenders, leaders, rates_of, settled, still_contended, tried
 
 PAPER = Plan("paper", "paper", 1)
 FIGURES = ["curves", "fairness", "search-rounds", "label-error", "features", "list-length", "confusion", "relation"]
@@ -158,6 +158,16 @@ def test_the_best_rate_is_named_once_its_neighbours_are_known_to_be_worse(tmp_pa
     assert "| fashion-mnist | um | 80.0 | 75.0 | 50.0 | 25.0 | 0.0003 (the grid's edge) |" in text_of("tuning", tmp_path)
 
 
+def test_a_rate_at_which_training_diverges_is_worse_than_any(tmp_path: Path):
+    cells = {c.column: c for c in RECIPES["tuning"].plan(PLAN) if c.row == ("fashion-mnist", "um")}
+    put(cells[3e-3], tmp_path, test=0.5)
+    put(cells[1e-3], tmp_path, test=0.25)
+    (tmp_path / cells[1e-2].file).write_text(as_text(head_of(cells[1e-2]) | {"diverged": "It did."}))
+    text = text_of("tuning", tmp_path)
+    assert "| fashion-mnist | um |  | 25.0 | 50.0 | diverges | 0.003 |" in text
+    assert "Diverged: fashion-mnist, um at learning rate = 0.01." in text
+
+
 def test_a_rate_that_need_not_be_tried_is_shown_where_it_was():
     records = {3e-3: 0.9, 1e-2: 0.5, 1e-3: 0.6, 3e-4: 0.1}
     found: Any = {("um", lr): [{"summary": {"best_val": val}}] for lr, val in records.items()}
@@ -167,15 +177,15 @@ def test_a_rate_that_need_not_be_tried_is_shown_where_it_was():
     assert still_contended(grid, GRID).columns == [3e-3, 1e-3, 1e-2]
 
 
-@given(st.sampled_from([GRID, SMALL_GRID]), st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=6, max_size=6))
+@given(st.sampled_from([GRID, SMALL_GRID]), st.lists(st.sampled_from([WORST, 0.1, 0.2]), min_size=6, max_size=6))
 def test_from_the_middle_outwards_one_go_settles_any_grid(rates: tuple[float, ...], accuracies: list[float]):
     known: dict[float, float] = {}
     for lr, accuracy in zip(rates, accuracies, strict=False):
         if lr in contenders(known, rates):
             known[lr] = accuracy
     best = settled(known, rates)
-    assert best is not None
-    assert known[best] == max(known.values())
+    assert (best is None) == (max(accuracies[: len(rates)]) == WORST)
+    assert best is None or known[best] == max(known.values())
 
 
 def test_tuned_rates_are_those_that_the_committed_grid_settled():

@@ -30,8 +30,9 @@ from kithkin.processes import is_alive, this_process
 from kithkin.record import Display, Folder, Result, StopRunError, resume, run
 
 FORMAT = 1
-PARTS = {"format", "kithkin", "machine", "config", "settings", "seconds"}
-PARTS |= {"summary", "curves", "label_error", "clients", "confusion"}
+HEAD = {"format", "kithkin", "config", "settings"}
+PARTS = HEAD | {"machine", "seconds", "summary", "curves", "label_error", "clients", "confusion"}
+DIVERGED = "diverged"  # where a record has this, it has its head and what happened, and nothing else
 NAMED = ("method", "data", "clients", "alpha", "label_ratio", "rounds", "sample_rate", "epochs", "batch_size", "lr", "momentum")
 NAMED += ("width", "seed", "eval_every", "precision")  # with those above: what of a config changes a run's numbers
 ELSEWHERE = (*WHERE, "preset", "data_folder", "save_models", "checkpoint_every")  # and what does not
@@ -89,6 +90,7 @@ class Grid:
     wanted: dict[tuple[Hashable, Hashable], list[Cell]]
     found: dict[tuple[Hashable, Hashable], list[Record]]
     files: frozenset[str] = frozenset()  # where the records were
+    diverged: dict[tuple[Hashable, Hashable], list[Record]] = field(default_factory=dict[Any, list[Record]])
 
     @property
     def rows(self) -> list[Any]:
@@ -110,9 +112,14 @@ class Grid:
         return [record for records in self.found.values() for record in records]
 
     @property
+    def filled(self) -> int:
+        """Of how many places it is known what came of them."""
+        return len(self.wanted) - len(self.lacking)
+
+    @property
     def lacking(self) -> list[tuple[Hashable, Hashable]]:
         """Places of which nothing was run."""
-        return [place for place in self.wanted if place not in self.found]
+        return [place for place in self.wanted if place not in self.found and place not in self.diverged]
 
 
 @dataclass
@@ -137,7 +144,8 @@ def read(path: Path, cell: Cell | None = None) -> Record | None:
         return None
     except (OSError, ValueError) as e:
         raise _bad(path, str(e)) from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT or not record.keys() >= PARTS:
+    parts = HEAD if isinstance(record, dict) and DIVERGED in record else PARTS
+    if not isinstance(record, dict) or record.get("format") != FORMAT or not record.keys() >= parts:
         raise _bad(path, "not written by `kithkin paper`, or by another version of it")
     if cell:
         wanted = {**as_json(cell.config), **asdict(cell.settings)}
@@ -146,6 +154,11 @@ def read(path: Path, cell: Cell | None = None) -> Record | None:
         if differs:
             raise _bad(path, f"it was run with another {', '.join(differs)}")
     return record
+
+
+def is_whole(record: Record, cell: Cell) -> bool:
+    """Whether it tells all that is asked of the cell: of a run that diverged there is no more to tell."""
+    return DIVERGED in record or record.keys() >= cell.looks
 
 
 def _bad(path: Path, why: str) -> KithkinError:
@@ -157,6 +170,7 @@ def gather(cells: Iterable[Cell], results: Path) -> Grid:
     files: set[str] = set()
     wanted: dict[tuple[Hashable, Hashable], list[Cell]] = {}
     found: dict[tuple[Hashable, Hashable], list[Record]] = {}
+    diverged: dict[tuple[Hashable, Hashable], list[Record]] = {}
     for cell in cells:
         place = cell.row, cell.column
         wanted.setdefault(place, []).append(cell)
@@ -164,10 +178,10 @@ def gather(cells: Iterable[Cell], results: Path) -> Grid:
             record = read(results / cell.file, cell)
         except KithkinError:
             continue  # `strangers` names it
-        if record and record.keys() >= cell.looks:
-            found.setdefault(place, []).append(record)
+        if record and is_whole(record, cell):
+            (diverged if DIVERGED in record else found).setdefault(place, []).append(record)
             files.add(cell.file)
-    return Grid(wanted, found, frozenset(files))
+    return Grid(wanted, found, frozenset(files), diverged)
 
 
 def strangers(results: Path) -> list[str]:
@@ -194,9 +208,9 @@ def fill(
     took: dict[tuple[Any, ...], float] = {}  # seconds of the like
     for cell in cells:
         record = read(results / cell.file, cell)
-        if record:
+        if record and DIVERGED not in record:
             took[_like(cell)] = record["seconds"]
-        if not (record and record.keys() >= cell.looks):
+        if not (record and is_whole(record, cell)):
             path = results / cell.file
             looks = missing[path].looks if path in missing else frozenset()
             missing[path] = replace(cell, looks=cell.looks | looks)
@@ -215,7 +229,7 @@ def fill(
             continue
         with claimed(running / f"{cell.key}.lock") as mine:
             record = read(path, cell)
-            if not mine or (record and record.keys() >= cell.looks):
+            if not mine or (record and is_whole(record, cell)):
                 filled.elsewhere += 1
                 continue
             display = Timed(display_for(quiet, f"[{number}/{len(missing)}] {cell}"), until, running / f"{cell.key}.lock")
@@ -231,17 +245,18 @@ def fill(
             except KithkinError as e:
                 if not display.started:
                     raise  # the others would fare alike
-                if isinstance(e, DivergedError):
-                    shutil.rmtree(running / cell.key, ignore_errors=True)
                 filled.broken.append(f"{cell}: {e.problem}")
-                continue
-            in_all = max(time.monotonic() - began, done["summary"]["seconds"])  # it may have been begun before
-            done["seconds"] = took[_like(cell)] = round(in_all, 1)
+                if not isinstance(e, DivergedError) or record:
+                    continue
+                done = head_of(cell) | {DIVERGED: e.problem}  # as it would again
+            else:
+                in_all = max(time.monotonic() - began, done["summary"]["seconds"])  # it may have been begun before
+                done["seconds"] = took[_like(cell)] = round(in_all, 1)
+                filled.done += 1
             with disk_errors(path, "Free some room, or give another --results."):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, as_text(done))
             shutil.rmtree(running / cell.key, ignore_errors=True)
-            filled.done += 1
             gc.collect()  # the next federation needs this one's memory
     return filled
 
@@ -268,16 +283,22 @@ def do(cell: Cell, where: Path, display: Display, before: Record | None = None) 
     return {**{k: v for k, v in (before or {}).items() if k not in PARTS}, **told(cell, result), **seen}
 
 
-def told(cell: Cell, result: Result) -> Record:
-    """What a run's files say, cut down to what tables and figures are drawn from."""
-    evaluated = [m for m in result.metrics if m["test_mean"] is not None]
-    columns = {"round": "round", "val": "val_mean", "test": "test_mean", "variance": "test_var"}
+def head_of(cell: Cell) -> Record:
+    """What was run."""
     return {
         "format": FORMAT,
         "kithkin": kithkin.__version__,
         "revision": entry_of(cell.config.method).revision,
         "config": {k: v for k, v in as_json(cell.config).items() if k not in ELSEWHERE},
         "settings": asdict(cell.settings),
+    }
+
+
+def told(cell: Cell, result: Result) -> Record:
+    """What a run's files say, cut down to what tables and figures are drawn from."""
+    evaluated = [m for m in result.metrics if m["test_mean"] is not None]
+    columns = {"round": "round", "val": "val_mean", "test": "test_mean", "variance": "test_var"}
+    return head_of(cell) | {
         "summary": {k: v for k, v in result.summary.items() if k != "memory"},  # which is that of all cells before, too
         "curves": {name: [rounded(m[column]) for m in evaluated] for name, column in columns.items()},
         "label_error": [rounded(m["pseudo_error"]) for m in result.metrics],

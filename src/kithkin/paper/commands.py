@@ -211,14 +211,14 @@ def report(out: Path = RESULTS / "report.md", results: Path = RESULTS, scale: Sc
         shown: list[list[str]] = []
         for plan in plans:
             cells = recipe.plan(plan)
-            if (names := [cell.file for cell in cells]) in shown or not (grid := recipe.gather(cells, plan, results)).found:
+            if (names := [cell.file for cell in cells]) in shown or not (grid := recipe.gather(cells, plan, results)).files:
                 continue
             shown.append(names)
             blocks += page(name, grid, plan, level=2)
             files |= grid.files
             if name in (*MAIN, *MEDICAL):
                 compared[f"[{name}{''.join(f', {word}' for word in plan.words)}](#{name}{plan.stem})"] = grid
-            told[name][plan] = f"[{len(grid.found)} of {len(grid.wanted)}](#{name}{plan.stem})"
+            told[name][plan] = f"[{grid.filled} of {len(grid.wanted)}](#{name}{plan.stem})"
     heads += _ahead(compared)
     used = [plan for plan in plans if any(plan in there for there in told.values())]
     lines = [

@@ -125,12 +125,13 @@ def named(place: tuple[Any, Any], letter: str = "α") -> str:
 
 
 def lacks(grid: Grid, letter: str = "α", most: int = 6) -> str:
-    """Which cells a figure or table is without."""
-    lacking = grid.lacking
-    if not lacking:
-        return ""
-    rest = f"; and {len(lacking) - most} more" if len(lacking) > most else ""
-    return f"Lacks {len(lacking)} of {len(grid.wanted)} cells: {'; '.join(named(p, letter) for p in lacking[:most])}{rest}."
+    """Which cells a figure or table is without, and in which training diverged."""
+    told: list[str] = []
+    lacking = f"Lacks {len(grid.lacking)} of {len(grid.wanted)} cells"
+    for what, places in ((lacking, grid.lacking), ("Diverged", [*grid.diverged])):
+        rest = f"; and {len(places) - most} more" if len(places) > most else ""
+        told += [f"{what}: {'; '.join(named(p, letter) for p in places[:most])}{rest}."] if places else []
+    return " ".join(told)
 
 
 def sheet(

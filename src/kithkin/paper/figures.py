@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -80,7 +81,7 @@ def part_of(grid: Grid, data: str) -> Grid:
     def mine(places: dict[Any, Any]) -> dict[Any, Any]:
         return {(row[1], alpha): there for (row, alpha), there in places.items() if row[0] == data}
 
-    return Grid(mine(grid.wanted), mine(grid.found))
+    return replace(grid, wanted=mine(grid.wanted), found=mine(grid.found), diverged=mine(grid.diverged))
 
 
 def fairness_draw(grid: Grid, plan: Plan) -> list[Block]:

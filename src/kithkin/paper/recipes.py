@@ -192,7 +192,7 @@ def facts(grid: Grid, plan: Plan, setting: str = "") -> str:
     label = plan.label if plan.reduced else setting or plan.label + chosen_beside_rates(grid, plan)
     mixed = len({len(records) for records in grid.found.values()}) > 1
     splits = " A seed deals the pictures anew: places with another n are means over other splits." if mixed else ""
-    return f"Setting: {label}. {len(grid.found)} of {len(grid.wanted)} cells, {len(grid.records)} runs{by}.{splits}"
+    return f"Setting: {label}. {grid.filled} of {len(grid.wanted)} cells, {len(grid.records)} runs{by}.{splits}"
 
 
 def chosen_beside_rates(grid: Grid, plan: Plan) -> str:

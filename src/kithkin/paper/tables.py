@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from kithkin.paper.measures import (
 from kithkin.paper.plan import ALL, LISTED, MAIN, MEDICAL, OURS, SHORT, SUPERVISED, TUNED, Plan
 
 GRID = (3e-3, 1e-3, 1e-2, 3e-4)  # learning rates that every method may choose from, from the middle outwards,
+WORST = -math.inf  # the accuracy of a run that diverged
 SMALL_GRID = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4, 1e-1)  # and on small sets
 PARTS: dict[str, dict[str, Any]] = {  # UM+, and what is left of it without one of its parts
     "um-plus": {},
@@ -254,7 +256,7 @@ def tuning_draw(grid: Grid, plan: Plan) -> list[Block]:
         known = tried(grid, row)
         if known:
             best = settled(known, rates)
-            shown = (f"{100 * known[lr]:.1f}" if lr in known else "" for lr in rates)
+            shown = ("" if lr not in known else f"{100 * known[lr]:.1f}" if known[lr] > WORST else "diverges" for lr in rates)
             edge = " (the grid's edge)" if best in (rates[0], rates[-1]) else ""
             lines.append([*row, *shown, f"{best:g}{edge}" if best else "not settled"])
     heads = ["", "method", *(f"{lr:g}" for lr in rates), "best"]
@@ -262,18 +264,20 @@ def tuning_draw(grid: Grid, plan: Plan) -> list[Block]:
 
 
 def tried(grid: Grid, row: Any) -> dict[float, float]:
-    """The validation accuracy of every learning rate that was run."""
+    """The validation accuracy of every learning rate that was run; the worst there is where training diverged."""
     found = {lr: measured(grid, row, lr, lambda r: r["summary"]["best_val"]) for lr in grid.columns}
+    found |= {lr: [WORST] for place, lr in grid.diverged if place == row}
     return {lr: values[0] for lr, values in found.items() if values}
 
 
 def settled(known: dict[float, float], rates: Sequence[float]) -> float | None:
-    """The best rate, once its neighbours in the grid are known to be worse.
+    """The best rate, once its neighbours in the grid are known to be worse; none where all diverge.
 
     >>> settled({1e-3: 0.8, 3e-3: 0.9}, GRID), settled({1e-3: 0.8, 3e-3: 0.9, 1e-2: 0.7}, GRID)
     (None, 0.003)
     """
-    return max(known, key=lambda lr: known[lr]) if known.keys() >= contenders(known, rates) else None
+    best = max(known, key=lambda lr: known[lr])
+    return best if known[best] > WORST and known.keys() >= contenders(known, rates) else None
 
 
 def contenders(known: dict[float, float], rates: Sequence[float]) -> set[float]:
@@ -282,7 +286,7 @@ def contenders(known: dict[float, float], rates: Sequence[float]) -> set[float]:
     >>> sorted(contenders({1e-3: 0.9, 3e-3: 0.8}, GRID)), len(contenders({}, GRID))
     ([0.0003, 0.001, 0.003], 4)
     """
-    if not known:
+    if max(known.values(), default=WORST) == WORST:
         return set(rates)
     rates = sorted(rates)
     at = rates.index(max(known, key=lambda lr: known[lr]))
