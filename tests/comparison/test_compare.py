@@ -457,7 +457,7 @@ def test_nobody_goes_on_with_a_comparison_that_was_killed(tmp_path: Path, at: st
     wait_until(lambda: not any(map(is_alive, left)))
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until

@@ -66,7 +66,7 @@ def processes(workers: Workers) -> list[int]:
     return [worker.process.pid for worker in workers._crew]
 
 
-def gone(pid: int, patience: float = 30) -> bool:
+def gone(pid: int, patience: float = 300) -> bool:
     """Whether a process ends before long. One that nobody has waited for yet counts as ended."""
     until = time.monotonic() + patience
     while time.monotonic() < until:

@@ -53,7 +53,7 @@ def test_the_commands_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeyp
                 assert not code_of([*words[1:], *more]), f"{where(block)}: {line}"
             else:
                 words[0] = sys.executable if words[0] == "python" else words[0]
-                subprocess.run(words, check=True, timeout=300)
+                subprocess.run(words, check=True, timeout=900)
 
 
 def taken(words: list[str], flags: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from kithkin.network.programs import free_address
 
 TESTS = Path(__file__).parent
 SRC = TESTS.parents[1] / "src"
-PATIENCE = 240  # seconds for anything at all, on a machine that does much else
+PATIENCE = 600  # seconds for anything at all, on a machine that does much else
 
 FILE = """
 name = "digits"

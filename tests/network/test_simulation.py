@@ -15,6 +15,12 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("network")
 
 
+@pytest.fixture(autouse=True)
+def no_niceness(monkeypatch: pytest.MonkeyPatch):
+    """Ray's workers stand back behind all else: beside other tests that takes minutes."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+
+
 def command(method: str, out: Path, **more: object) -> list[str]:
     flags = flags_of(method, **more) | {"compute": None, "save_models": None}
     words = [word for k, v in flags.items() if v is not None for word in ("--" + k.replace("_", "-"), str(v))]

@@ -196,7 +196,10 @@ def spawn(words: list[str], before: str = "") -> subprocess.Popen[str]:
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=300)
+    try:
+        out, err = process.communicate(timeout=900)
+    finally:
+        process.kill()  # or it would be a later test's fault
     return process.returncode, out, err
 
 

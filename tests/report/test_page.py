@@ -36,6 +36,7 @@ def view(chromium: Any) -> Iterator[Any]:
         viewport = {"width": width, "height": 844}
         context = chromium.new_context(viewport=viewport, color_scheme=scheme, has_touch=width < 500)
         contexts.append(context)
+        context.set_default_timeout(180_000)  # on a machine that does much else
         tab = context.new_page()
         tab.on(
             "console", lambda message: None if expected in message.text else faults.append(f"{message.type}: {message.text}")
@@ -566,9 +567,9 @@ def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
         assert "not finished" not in tab.inner_text(".lead")
         tab.select_option("#client", "5")
         tab.click("#curve summary")
-        for name, text in kept.items():
+        for name, text in reversed(kept.items()):  # metrics last: they say how far it is
             (folder / f"{name}.jsonl").write_text(text)
-        tab.get_by_text("Round 8 of 8").wait_for(timeout=20_000)
+        tab.get_by_text("Round 8 of 8").wait_for()
         assert tab.inner_text("#chosen") == "Client 5"
         assert tab.inner_text("output[for=step]") == "round 8"
         assert tab.locator("#curve tbody tr").count() == 4
@@ -577,7 +578,7 @@ def test_news_of_a_run_arrive(view: Any, runs: dict[str, Path], tmp_path: Path):
         assert not tab.is_visible("#lost")
         server.shutdown()
         server.server_close()
-        tab.locator("#lost").wait_for(timeout=20_000)
+        tab.locator("#lost").wait_for()
     finally:
         server.shutdown()
         server.server_close()
