@@ -6,6 +6,7 @@ import contextlib
 import io
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_zsh(scripts: Path, line: str, expected: set[str]):
     said = said_by("zsh", f"autoload -U compinit; compinit -u -D; source {scripts / 'zsh'}; f() {{ emulate -L sh; {ask}; }}; f")
     begun = line.rpartition(" ")[2]
     assert {word for word in said[-1].split() if word.startswith(begun)} == expected
+
+
+@pytest.mark.parametrize("ask", [test_bash, test_zsh])
+def test_a_path_after_its_flags_sign(ask: Callable[..., None], scripts: Path, tmp_path: Path):
+    for name in ("rubbish", "runs", "other"):
+        (tmp_path / name).mkdir()
+    asked = f"--out={tmp_path}/ru"
+    ask(scripts, f"kithkin run {asked}", {f"{asked}bbish", f"{asked}ns"})
+    ask(scripts, f"kithkin run --lr={tmp_path}/nothing", {""} if ask is test_bash else set())
 
 
 def test_every_command_is_completed(scripts: Path):

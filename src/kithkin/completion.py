@@ -35,6 +35,9 @@ _kithkin() {{
             esac
             ;;
     esac
+    if [[ -n $before && ${{#COMPREPLY[@]}} -eq 0 ]]; then
+        for i in "$cur"*; do if [[ -e $i ]]; then COMPREPLY+=("$before$i"); fi; done
+    fi
     if [[ ${{#COMPREPLY[@]}} -gt 0 || ( $cur != -* && -n $flag ) ]]; then return; fi
     case "$path" in
 {flags}
