@@ -73,6 +73,21 @@ def test_gains_are_over_local_of_the_same_seed_and_alpha():
     assert (rows["um", 0.5].harmed, rows["um", 5.0].harmed) == (0, 0.5)
 
 
+def test_where_one_picture_is_more_than_harm_it_may_be_luck():
+    def tested(method: str, *pictures: int) -> Result:
+        clients = [{"client": k, "test": n, "test_at_best_val": 0.5} for k, n in enumerate(pictures)]
+        return replace(result(method, 0, [0.5] * len(pictures)), clients=clients)
+
+    told = table.luck([tested("um", 20, 25, 400), tested("local", 20, 25, 400)])
+    assert told.splitlines() == [
+        "Half of the clients have 25 test pictures or fewer, each 4 points or more:",
+        "that a few are harmed may be luck.",
+    ]
+    assert table.luck([tested("local", 33)])
+    assert not table.luck([tested("local", 34)]), "one picture is less than three points"
+    assert not table.luck([tested("um", 25)]), "without local nobody is harmed"
+
+
 def test_every_clients_gain_is_written_beside_its_seed(tmp_path: Path):
     results = [result("local", 0, [0.25, 0.5]), result("local", 1, [0.75, 1.0]), result("um", 1, [1.0, 0.5])]
     table.write_table(tmp_path, table.rows(results), results)

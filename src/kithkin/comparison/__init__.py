@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kithkin.comparison.cells import Cell, cells_of, default_jobs, do_all, fingerprint, told
 from kithkin.comparison.rates import at_rates
-from kithkin.comparison.table import HARM, Row, gains_over, harmed, print_table, rows, worst_decile, write_table
+from kithkin.comparison.table import HARM, Row, gains_over, harmed, luck, print_table, rows, worst_decile, write_table
 from kithkin.config import bad
 from kithkin.errors import KithkinError
 from kithkin.federation import DivergedError
@@ -25,7 +25,7 @@ def run_all(
     results, broken = do_all(cells, jobs, quiet)
     if not results:
         raise broken[0][1]
-    table = rows(results)
+    table, note = rows(results), "\n".join(filter(None, (note, luck(results))))
     write_table(out, table, results, note)
     if not quiet:
         print_table(table, out if kept else None, note)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, TextIO
 
 from rich import box
@@ -102,6 +102,15 @@ def harmed(gains: Sequence[float]) -> float:
     0.25
     """
     return fmean(gain < -HARM - 1e-6 for gain in gains)  # three points are not more than three, however they are rounded
+
+
+def luck(results: Sequence[Result]) -> str:
+    """What to think of harm where a client's test picture weighs more than the points that count as harm."""
+    pictures = median(client["test"] for result in results for client in result.clients)
+    if not by_itself(results) or pictures * HARM >= 1:
+        return ""
+    weight = f"Half of the clients have {pictures:g} test pictures or fewer, each {100 / pictures:.0f} points or more:"
+    return f"{weight}\nthat a few are harmed may be luck."
 
 
 def worst_decile(values: Sequence[float]) -> float:
