@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,7 @@ def test_gains_are_over_the_local_run_of_the_same_split(runs: dict[str, Path], t
     gains = [a - b for a, b in pairs]
     assert um["clients"]["gain"] == pytest.approx(gains, abs=2e-4)
     assert um["headline"]["gain"] == pytest.approx(fmean(gains), abs=2e-4)
+    assert um["clients"]["tested"] == median(line["test"] for line in lines(runs["um"] / "clients.jsonl"))
     assert um["headline"]["harmed"] == pytest.approx(fmean(g < -0.03 for g in gains), abs=1e-4)
     assert "gain" not in local["clients"]
     stranger = make_up(tmp_path / "local", "local", seed=1)

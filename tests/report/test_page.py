@@ -181,6 +181,15 @@ def test_no_run_is_the_best_beside_runs_on_other_data(view: Any, runs: dict[str,
     assert "the best on its data." in tab.inner_text("#headline .note")
 
 
+def test_it_says_where_harm_may_be_luck(view: Any, both: Path):
+    tab = view(both)
+    few = tab.evaluate("Math.min(...DATA.runs.map(run => run.clients.tested))")
+    told = f"Half of the clients have {few:g} test pictures or fewer: that a few are harmed may be luck."
+    assert told in tab.inner_text("#gains figcaption")
+    assert tab.evaluate("DATA.runs.forEach(run => run.clients.tested = 33), luck()")
+    assert tab.evaluate("DATA.runs.forEach(run => run.clients.tested = 34), luck()") == ""
+
+
 def test_the_answer_tells_of_gains_and_harm_and_doubts_what_seeds_may_do(view: Any, both: Path):
     rows = """[{ name: "b", like: current(), test: .8, test_sd: .06, gain: -.2, harmed: .5 },
         { name: "a", like: current(), test: .9, test_sd: .05, gain: -.05, harmed: .25 }]"""

@@ -87,6 +87,11 @@ function scatterCard(withGain) {
     },
   });
 }
+/** What to think of harm where a client's test picture weighs more than the points that count. */
+function luck() {
+  const few = Math.min(...DATA.runs.map(run => run.clients?.tested ?? Infinity));
+  return few * DATA.harm < 1 ? ` Half of the clients have ${few} test pictures or fewer: that a few are harmed may be luck.` : "";
+}
 function gainsCard() {
   const sets = () => shown().filter(({ run }) => run.clients?.gain);
   const steps = ({ clients }) => {
@@ -95,7 +100,7 @@ function gainsCard() {
   };
   return card("gains", "w5", "Who gained, who lost", {
     caption: "Clients from the greatest loss to the greatest gain over training alone. "
-      + `Below the dashed line (−${100 * DATA.harm} points) a client counts as harmed.`,
+      + `Below the dashed line (−${100 * DATA.harm} points) a client counts as harmed.${luck()}`,
     key: runsKey("line", run => run.clients?.gain),
     alt: () => sets().map(({ run: { name, headline: n } }) =>
       `${name}: mean gain ${points(n.gain)} points, ${percent(n.harmed)} harmed`).join("; "),

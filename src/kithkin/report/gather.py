@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, pvariance
+from statistics import fmean, median, pvariance
 from typing import Any
 
 import numpy as np
@@ -182,6 +182,7 @@ def gather_clients(marks: dict[str, Any], clients: list[Line], split: dict[str, 
     columns: dict[str, Any] = {"test": test, "paths": marks.get("paths")}
     if len(clients) == len(test):
         sizes = [(c["labelled"], c["labelled"] + c["unlabelled"]) for c in clients]
+        columns["tested"] = median(c["test"] for c in clients)  # pictures
     elif split and len(split["every"]) == len(test):
         sizes = [(sum(some), sum(every)) for some, every in zip(split["labelled"], split["every"], strict=True)]
     else:
