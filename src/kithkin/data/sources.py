@@ -52,9 +52,9 @@ def load(data: str, folder: Path | None = None) -> Dataset:
     raise KithkinError(error.problem, f"{error.remedy} The path of your own npz file or picture folder will do too.")
 
 
-def small(name: str, whole: Dataset) -> Dataset:
+def small(name: str, whole: Dataset, which: slice = slice(SOME)) -> Dataset:
     """Some of its pictures, always the same, each pixel the mean of four: a real set for machines without a GPU."""
-    some = np.random.default_rng(7).permutation(len(whole.labels))[:SOME]
+    some = np.random.default_rng(7).permutation(len(whole.labels))[which]
     n, channels, height, width = whole.images[some].shape
     quarters = whole.images[some].reshape(n, channels, height // 2, 2, width // 2, 2)
     images = quarters.mean((3, 5)).round().astype(np.uint8)
