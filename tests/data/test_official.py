@@ -248,6 +248,8 @@ def test_a_small_set_is_some_pictures_of_its_whole_at_half_their_size(monkeypatc
             four = images[label, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
             assert np.abs(picture[:, y, x] - four.mean((1, 2))).max() <= 0.5
     assert same(load("small-cifar-10"), small), "always the same ones"
+    others = sources.small("small-cifar-10", whole, slice(sources.SOME, None))
+    assert sorted([*small.labels, *others.labels]) == list(range(len(images))), "and these are those that are left over"
 
 
 def test_a_small_set_is_got_and_checked_by_the_files_of_its_whole():
