@@ -83,9 +83,10 @@ def test_where_one_picture_is_more_than_harm_it_may_be_luck():
         "Half of the clients have 25 test pictures or fewer, each 4 points or more:",
         "that a few are harmed may be luck.",
     ]
-    assert table.luck([tested("local", 33)])
-    assert not table.luck([tested("local", 34)]), "one picture is less than three points"
+    assert table.luck([tested("um", 33), tested("local", 33)])
+    assert not table.luck([tested("um", 34), tested("local", 34)]), "one picture is less than three points"
     assert not table.luck([tested("um", 25)]), "without local nobody is harmed"
+    assert not table.luck([tested("local", 25)])
 
 
 def test_every_clients_gain_is_written_beside_its_seed(tmp_path: Path):

@@ -107,7 +107,8 @@ def harmed(gains: Sequence[float]) -> float:
 def luck(results: Sequence[Result]) -> str:
     """What to think of harm where a client's test picture weighs more than the points that count as harm."""
     pictures = median(client["test"] for result in results for client in result.clients)
-    if not by_itself(results) or pictures * HARM >= 1:
+    methods = {result.summary["method"] for result in results}
+    if "local" not in methods or methods == {"local"} or pictures * HARM >= 1:
         return ""
     weight = f"Half of the clients have {pictures:g} test pictures or fewer, each {100 / pictures:.0f} points or more:"
     return f"{weight}\nthat a few are harmed may be luck."
